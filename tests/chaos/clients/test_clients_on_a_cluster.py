@@ -15,7 +15,7 @@ from kraft.client.admin import Admin
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, ProducerSettings, WorkloadConsumer
 from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.history import EventType, Function, History, Place
+from kraft.sim.chaos.history import Event, EventType, Function, History, Place
 from kraft.sim.chaos.scenarios.scenario import GROUP, TOPIC, Scenario, ScenarioWorkload
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.shapes import ClusterError
@@ -214,6 +214,18 @@ def played(cluster: KafkaCluster, library: ClientLibrary) -> Played:
     return played
 
 
+def has_met_all(events: list[Event]) -> bool:
+    """Members came, polled and committed, and topics came and went."""
+    created = {event.values["topic"] for event in completed(events, Function.CREATE_TOPIC)}
+    deleted = {event.values["topic"] for event in completed(events, Function.DELETE_TOPIC)}
+    return bool(completed(events, Function.COMMIT)) and len(polling_members(events)) > 2 and bool(created & deleted)
+
+
+def polling_members(events: list[Event]) -> set[str]:
+    names = {event.process for event in completed(events, Function.POLL)}
+    return {name for name in names if name.startswith("member")}
+
+
 async def play(cluster: KafkaCluster, library: ClientLibrary) -> Played:
     """Kill the leader of a partition once clients work, start it again, and go on until all have had their turn."""
     now = trio.current_time
@@ -222,7 +234,7 @@ async def play(cluster: KafkaCluster, library: ClientLibrary) -> Played:
         name="test",
         title="Test",
         workload=ScenarioWorkload(
-            producers=3, rate=20, value_bytes=50, group_members=2, group_churn_s=1.0, topic_churn=2
+            producers=3, rate=20, value_bytes=50, group_members=2, group_churn_s=3.0, topic_churn=2
         ),
     )
     workload = Workload(library, cluster.bootstrap_servers, scenario, history, random.Random(1), lambda _: None)
@@ -237,7 +249,7 @@ async def play(cluster: KafkaCluster, library: ClientLibrary) -> Played:
         assert await workload.settle(60)
         await trio.to_thread.run_sync(cluster.mend)
         assert await workload.settle(60)
-        await wait_until(lambda: workload.rebalances > 2 and completed(history.events, Function.COMMIT))
+        await wait_until(lambda: workload.rebalances > 2 and has_met_all(history.events))
         until.set()
     complete = await workload.read_everything(60)
     return Played(history, workload, complete, [thread.name for thread in threading.enumerate()])
@@ -257,8 +269,7 @@ def test_a_workload_reads_each_acknowledged_record_where_it_was_acknowledged(pla
 
 def test_a_workload_lets_members_come_and_go(played: Played) -> None:
     events = played.history.events
-    polling = {event.process for event in completed(events, Function.POLL)}
-    members = {process for process in polling if process.startswith("member")}
+    members = polling_members(events)
     assert len(members) > 2
     assigned = [event for event in completed(events, Function.ASSIGN) if event.process in members]
     assert len(assigned) > 2
