@@ -271,7 +271,7 @@ class Plan:
     options: WorldOptions = field(default_factory=WorldOptions)
     is_quick: bool = True
     """K6's times are binding."""
-    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=OVERRIDES))
+    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=dict(OVERRIDES)))
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     compression: str = "none"
     batch_bytes: int = 1_800
