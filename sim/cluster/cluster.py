@@ -27,6 +27,10 @@ LINK_LATENCY_MS = 5
 POLL_MS = 20
 
 
+class PlannedError(Exception):
+    """What a fault ends a node's process with."""
+
+
 class SimCluster:
     """Nodes by id. Everything that is asked here is answered from committed metadata and from the world."""
 
@@ -87,6 +91,25 @@ class SimCluster:
             self.world.kill(name)
         self.watch.died(node_id, lost_power=lose_power, is_noticed=is_noticed)
 
+    async def end_by_error(self, node_id: int, takes_ms: int) -> None:
+        """Let an exception end a node's process, which takes so long: its connections end first, and a broker's
+        listeners answer until its last task has ended. It is to be crashed then."""
+        eye = self.watch.nodes.get(node_id)
+        if eye is None or not self.is_running(node_id):
+            return
+        if eye.node.broker is not None:
+            eye.node.broker.broker.start_task(self._end_slowly, takes_ms)
+            await self.world.sleep_ms(1)
+        eye.node.fail(PlannedError())
+        await self.wait_until(lambda: not self.is_running(node_id), 2 * takes_ms + POLL_MS, poll_ms=1)
+
+    async def _end_slowly(self, takes_ms: int) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.world.sleep_ms(takes_ms)
+
     def wipe(self, node_id: int) -> None:
         """Give the host of a node that is down an empty disk."""
         self.world.wipe(host_name(node_id))
@@ -118,6 +141,8 @@ class SimCluster:
     def _failed(self, node_id: int, name: str, error: BaseException) -> None:
         """A node stopped on its own."""
         self._stopped_in_order.discard(node_id)
+        if isinstance(error, PlannedError):
+            return
         where = "".join(traceback.format_exception(error)[-6:])
         if node_id not in self.excused or not isinstance(error, DiskError):
             self.report.fail("N1", f"{name} stopped: {error!r}", where=where)

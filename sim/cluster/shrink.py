@@ -138,7 +138,7 @@ class Shrinker:
     def _drop_settings(self) -> Iterator[str]:
         plan = self.smallest
         calm = replace(plan, options=WorldOptions(), compression="none", topic_configs={}, small_sizes=())
-        if self._take(_reshaped(calm, overrides=OVERRIDES, log_dirs=1, dynamic_voters=False)):
+        if self._take(_reshaped(calm, overrides=dict(OVERRIDES), log_dirs=1, dynamic_voters=False)):
             yield "all settings"
             return
         for name in plan.shape.overrides:

@@ -137,7 +137,8 @@ class Nemesis:
         self.moments.update([as_role] if is_met else [])
         lose_power = fault.kind == plan.POWER_LOSS and self.may_lose_power(victim)
         kind = fault.kind if lose_power else plan.KILL
-        await self.crash(victim, kind, lose_power=lose_power, back_ms=fault.back_ms, as_role=as_role)
+        takes_ms = 0 if lose_power else fault.duration_ms
+        await self.crash(victim, kind, lose_power=lose_power, back_ms=fault.back_ms, as_role=as_role, takes_ms=takes_ms)
         return kind
 
     async def crash(
@@ -149,17 +150,23 @@ class Nemesis:
         back_ms: int,
         wipe: bool = False,
         as_role: str = "",
+        takes_ms: int = 0,
         while_down: Callable[[], None] = lambda: None,
         note: str = "",
     ) -> FaultWindow:
         """Kill a node or cut its power, and start it again; `wipe`: with an empty disk; `as_role`: in which role, and
-        at its moment, it is hit; `while_down`: what somebody does to its host meanwhile, as `note` says."""
-        is_noticed = not lose_power and self._is_calm(victim)
-        what = "power loss" if lose_power else "kill"
+        at its moment, it is hit; `takes_ms`: an exception ends the process in this time; `while_down`: what somebody
+        does to its host meanwhile, as `note` says."""
+        what = "power loss" if lose_power else f"end by an error in {takes_ms} ms" if takes_ms else "kill"
         role = f", the {as_role}" if as_role else ""
         text = f"{what} of node {victim}{role}, back after {back_ms} ms{' with an empty disk' if wipe else ''}{note}"
         self.crashes += 1
         with self.fault(kind, (victim,), text) as window:
+            if takes_ms:
+                self.stopping.add(victim)
+                await self.cluster.end_by_error(victim, takes_ms)
+                self.stopping.discard(victim)
+            is_noticed = not lose_power and self._is_calm(victim)
             self.cluster.crash(victim, lose_power=lose_power, is_noticed=is_noticed)
             if wipe:
                 self.cluster.wipe(victim)

@@ -181,7 +181,8 @@ class Fault:
     It hits `node`, or who has `role` when it happens (`pick` says which, if there are several); links run to `other`.
     Of halves, a bridge and a ring `pick` says who stands where; a bridge is `node`. Clients are cut off from `node`; if
     none is named, from all nodes.
-    `duration_ms` is how long it lasts, `back_ms` how long a node stays down. `amount`: of a clock, by how many ms it
+    `duration_ms` is how long it lasts, `back_ms` how long a node stays down. A kill that lasts is an exception, which
+    ends the process in this time. `amount`: of a clock, by how many ms it
     steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot and a misdirected write, 1 if the log is
     replicated anew in the end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second,
     of a byte limit the bytes that pass on each connection, of a slicer the bytes of an average piece, of other toxics
@@ -270,7 +271,7 @@ class Plan:
     options: WorldOptions = field(default_factory=WorldOptions)
     is_quick: bool = True
     """K6's times are binding."""
-    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=OVERRIDES))
+    shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=dict(OVERRIDES)))
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     compression: str = "none"
     batch_bytes: int = 1_800
