@@ -236,9 +236,7 @@ def test_log_dirs_features_apis_and_producers_equal_the_admin_client(bootstrap: 
     ("table", "api"),
     [
         ("quotas", "DescribeClientQuotas version 0"),
-        ("acls", "DescribeAcls version 1"),
         ("scram_users", "DescribeUserScramCredentials version 0"),
-        ("transactions", "ListTransactions version 0"),
     ],
 )
 def test_a_table_that_these_brokers_do_not_serve_is_an_error_that_names_the_api(
@@ -246,6 +244,12 @@ def test_a_table_that_these_brokers_do_not_serve_is_an_error_that_names_the_api(
 ) -> None:
     with pytest.raises(StateError, match=f"table {table} needs {api} or newer, and these brokers do not answer it"):
         read_table(bootstrap, table)
+
+
+def test_a_cluster_without_acls_and_transactions_says_so(bootstrap: str) -> None:
+    with pytest.raises(StateError, match="No Authorizer is configured"):
+        read_table(bootstrap, "acls")
+    assert read_table(bootstrap, "transactions") == []
 
 
 def test_only_pushed_topics_leave_the_brokers_and_live_columns_are_not_asked_for_unless_read(
