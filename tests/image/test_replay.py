@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.broker.api.answers import kind
+from kraft.broker.api import answers
 from kraft.image import (
     ConfigResourceType,
     Event,
@@ -281,7 +281,7 @@ def test_a_registration_that_no_message_can_describe_is_described_and_unregister
     image = image_of(RegisterBroker(1, identity(9), 5, endpoints, rack="r" * 40_000))
     broker = image.brokers[1]
     assert [endpoint.port for endpoint in broker.endpoints] == [0, 9092, 65_535]
-    entry = kind(ApiKey.DESCRIBE_CLUSTER, "DescribeClusterBroker")
+    entry = answers.kind(ApiKey.DESCRIBE_CLUSTER, "DescribeClusterBroker")
     for endpoint in broker.endpoints:
         row = entry(broker_id=1, host=endpoint.host, port=endpoint.port, rack=broker.rack, is_fenced=True)
         response = messages.build(messages.response_class(ApiKey.DESCRIBE_CLUSTER), brokers=[row])
