@@ -21,6 +21,7 @@ from kraft.broker.node.session import ANONYMOUS, Session
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages import CannotEncode
 from kraft.wire.rpc import InternalKey
 from kraft.wire.server import ApiTable, Request, ServerConnection, ServerLimits
 
@@ -165,7 +166,7 @@ class Dispatcher:
             version=request.api_version,
             client_id=request.client_id,
             error=repr(error),
-            exc_info=error,
+            exc_info=None if isinstance(error, CannotEncode) else error,
         )
         if request.is_answered:
             return

@@ -15,7 +15,7 @@ from kraft.control.plans import leave_partitions
 from kraft.control.replies import RegisterBrokerReply
 from kraft.image import BrokerRegistration, MetadataImage
 from kraft.image.events import RegisterBroker, UnregisterBroker
-from kraft.image.registrations import RESERVED_DIRECTORIES
+from kraft.image.registrations import RESERVED_DIRECTORIES, is_node_id
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -107,6 +107,8 @@ def refuse_registration(
             f"another process registered as broker {command.broker_id} and its session is live; "
             f"it ends {context.session_timeout_ms} ms after the last heartbeat",
         )
+    if not is_node_id(command.broker_id):
+        return refuse(ErrorCode.INVALID_REGISTRATION, f"{command.broker_id} is no broker id")
     problem = _log_dirs_problem(image, command)
     if problem is not None:
         return refuse(ErrorCode.INVALID_REGISTRATION, problem)

@@ -9,6 +9,7 @@ from kraft.control.features import bootstrap_feature_events, unsupported_feature
 from kraft.control.replies import RegisterControllerReply
 from kraft.image import ConfigResourceType, ControllerRegistration, MetadataImage
 from kraft.image.events import ClusterIdentity, Config, Event, RegisterController
+from kraft.image.registrations import is_node_id
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -36,6 +37,10 @@ def decide_register_controller(image: MetadataImage, context: Context, command: 
         reply = RegisterControllerReply(
             error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=f"this is cluster {context.cluster_id}"
         )
+        return Decision(reply=reply, depends_on=image.offset)
+    if not is_node_id(command.controller_id):
+        text = f"{command.controller_id} is no controller id"
+        reply = RegisterControllerReply(error_code=ErrorCode.INVALID_REGISTRATION, error_message=text)
         return Decision(reply=reply, depends_on=image.offset)
     missing = unsupported_feature(image, command.features)
     if missing is not None:

@@ -6,6 +6,7 @@ rack and host).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
@@ -43,6 +44,33 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     security_protocol: str = "PLAINTEXT"
+
+
+TEXT_CHARACTERS_MAX = 8_191
+"""So many fit the 16-bit lengths of Kafka's strings in every encoding of UTF-8."""
+PORT_MAX = 65_535
+NODE_ID_MAX = 2**31 - 1
+
+
+def is_node_id(value: int) -> bool:
+    """Whether Kafka's messages can name a node by this id. Logs of earlier releases may hold others."""
+    return 0 <= value <= NODE_ID_MAX
+
+
+def tellable_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """The endpoints as Kafka's messages can name them: logs of earlier releases may hold others. A port that is none
+    becomes 0, which nobody listens on."""
+    return tuple([_tellable(endpoint) for endpoint in endpoints])
+
+
+def _tellable(endpoint: Endpoint) -> Endpoint:
+    if 0 <= endpoint.port <= PORT_MAX and len(endpoint.name) + len(endpoint.host) <= TEXT_CHARACTERS_MAX:
+        return endpoint
+    return endpoint._replace(
+        name=endpoint.name[:TEXT_CHARACTERS_MAX],
+        host=endpoint.host[:TEXT_CHARACTERS_MAX],
+        port=endpoint.port if 0 <= endpoint.port <= PORT_MAX else 0,
+    )
 
 
 class FeatureRange(NamedTuple):

@@ -27,7 +27,14 @@ from kraft.image.partitions import (
     Replicas,
     TopicImage,
 )
-from kraft.image.registrations import BrokerRegistration, ConfigResourceType, ControllerRegistration
+from kraft.image.registrations import (
+    TEXT_CHARACTERS_MAX,
+    BrokerRegistration,
+    ConfigResourceType,
+    ControllerRegistration,
+    is_node_id,
+    tellable_endpoints,
+)
 from kraft.image.topics import TopicsImage
 from kraft.seam import InvariantError
 
@@ -216,14 +223,16 @@ def replay_with_delta(
 
 
 def replay_register_broker(builder: ImageBuilder, event: events.RegisterBroker) -> None:
+    if not is_node_id(event.broker_id):
+        return
     builder.brokers = builder.brokers.insert(
         event.broker_id,
         BrokerRegistration(
             broker_id=event.broker_id,
             incarnation_id=event.incarnation_id,
             broker_epoch=event.broker_epoch,
-            endpoints=event.endpoints,
-            rack=event.rack,
+            endpoints=tellable_endpoints(event.endpoints),
+            rack=None if event.rack is None else event.rack[:TEXT_CHARACTERS_MAX],
             host_id=event.host_id,
             fenced=event.fenced,
             in_controlled_shutdown=event.in_controlled_shutdown,
@@ -235,12 +244,16 @@ def replay_register_broker(builder: ImageBuilder, event: events.RegisterBroker) 
 
 
 def replay_unregister_broker(builder: ImageBuilder, event: events.UnregisterBroker) -> None:
+    if not is_node_id(event.broker_id):
+        return
     _check_broker_epoch(builder, event.broker_id, event.broker_epoch)
     builder.brokers = builder.brokers.remove(event.broker_id)
     builder.changed_brokers.add(event.broker_id)
 
 
 def replay_registration_change(builder: ImageBuilder, event: events.BrokerRegistrationChange) -> None:
+    if not is_node_id(event.broker_id):
+        return
     old = _check_broker_epoch(builder, event.broker_id, event.broker_epoch)
     new = old._replace(
         fenced=old.fenced if event.fenced is None else event.fenced,
@@ -359,9 +372,13 @@ def replay_producer_ids(builder: ImageBuilder, event: events.ProducerIds) -> Non
 
 
 def replay_register_controller(builder: ImageBuilder, event: events.RegisterController) -> None:
+    if not is_node_id(event.controller_id):
+        return
     builder.controllers = builder.controllers.insert(
         event.controller_id,
-        ControllerRegistration(event.controller_id, event.incarnation_id, event.endpoints, event.features),
+        ControllerRegistration(
+            event.controller_id, event.incarnation_id, tellable_endpoints(event.endpoints), event.features
+        ),
     )
     builder.changed_controllers.add(event.controller_id)
 

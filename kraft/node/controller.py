@@ -44,6 +44,7 @@ from kraft.control.probing import (
 )
 from kraft.image import ImageDelta, MetadataImage
 from kraft.image.events import BrokerRegistrationChange, RegisterBroker, UnregisterBroker
+from kraft.node.controller_answers import answer_failed
 from kraft.node.controller_commands import CommandLine
 from kraft.node.controller_registration import ControllerRegistration
 from kraft.node.controller_requests import REQUESTS
@@ -57,10 +58,17 @@ from kraft.node.voter_changes import NOT_LEADER, VoterChange, VoterChanges, chan
 from kraft.node.voter_membership import VoterMembership
 from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Seam, WireError
+from kraft.wire.messages import CannotEncode
 from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
 from kraft.wire.server import Request, ServerConnection
 
 log = structlog.get_logger("kraft.controller")
+
+
+def _trouble(problem: Exception) -> dict[str, Any]:
+    """What is logged of it: where it comes from, unless it is the values that say it all."""
+    return {"error": repr(problem), "exc_info": None if isinstance(problem, CannotEncode) else problem}
+
 
 IDLE_MS = 60_000
 """The timers look around at least this often."""
@@ -231,7 +239,7 @@ class Controller:
 
     def failed(self, command: Any, problem: Exception) -> None:
         """One command's trouble; what this controller needs to lead at all must not fail."""
-        log.error("command failed", command=type(command).__name__, error=repr(problem), exc_info=problem)
+        log.error("command failed", command=type(command).__name__, **_trouble(problem))
         if isinstance(command, ActivateController):
             raise InvariantError(f"this controller cannot become active: {problem!r}") from problem
         if isinstance(command, FenceBrokers):
@@ -272,10 +280,10 @@ class Controller:
             handler(self, request)
         except (WireError, InvariantError):
             raise
-        except Exception as problem:
-            log.exception("request failed", api_key=request.api_key, client_id=request.client_id)
+        except Exception as problem:  # noqa: BLE001 - one request's trouble must not end the others
+            log.error("request failed", api_key=request.api_key, client_id=request.client_id, **_trouble(problem))
             if not request.is_answered:
-                request.fail(f"the controller failed to handle it: {problem!r}", CloseReason.LOCAL)
+                answer_failed(request)
         return True
 
     def connection_closed(self, connection: ServerConnection, reason: CloseReason) -> None:

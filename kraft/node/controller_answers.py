@@ -14,7 +14,9 @@ from kraft.control.features import SUPPORTED_FEATURES
 from kraft.node.quorum import ReplicaDescription
 from kraft.wire import messages
 from kraft.wire.api_keys import CONTROLLER_APIS, ApiKey
+from kraft.wire.error_answers import error_answer
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import FIRST_INTERNAL_KEY, encode_rpc, response_classes
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
@@ -195,6 +197,19 @@ def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> No
     message = messages.decode_request(api_key, request.api_version, request.body)
     response = READS[api_key](controller, requester_of(request), message)
     request.respond(messages.encode_response(api_key, request.api_version, response))
+
+
+def answer_failed(request: Request) -> None:
+    """Tell who asked that the request failed here, in the request's own answer: a closed connection would be taken for
+    this controller's end, and the request be sent again."""
+    key, version = request.api_key, request.api_version
+    if key >= FIRST_INTERNAL_KEY:
+        answer = response_classes()[key](error_code=ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[call-arg]
+        request.respond(encode_rpc(answer, version))
+        return
+    body = error_answer(key, version, request.body, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert body is not None, "only Produce may want no answer"
+    request.respond(*body)
 
 
 _NOT_DECIDED = MappingProxyType(

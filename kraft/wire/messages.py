@@ -32,6 +32,7 @@ from kraft.wire.message_writer import Write, compile_writer
 from kraft.wire.primitives import milliseconds
 
 __all__ = [
+    "CannotEncode",
     "build",
     "decode_request",
     "decode_response",
@@ -57,6 +58,10 @@ PIECE_BYTES_MIN = 64 * 1024
 
 LAST_WITH_TOPIC_NAMES = MappingProxyType({ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9})
 """Up to this version a topic has a name, from the next on an id alone; the newest class has both, each may be None."""
+
+
+class CannotEncode(ValueError):
+    """A message of ours holds a value that its version on the wire cannot say."""
 
 
 def newest_version(key: int) -> int:
@@ -103,12 +108,12 @@ def decode_response(key: int, version: int, body: Buffer) -> Any:
 
 
 def encode_request(key: int, version: int, message: Any) -> bytes:
-    """The body of a request (newest class) in `version`. ValueError if that version cannot say it."""
+    """The body of a request (newest class) in `version`. ValueError (CannotEncode) if that version cannot say it."""
     return _encode(int(key), version, Direction.REQUEST, message)
 
 
 def encode_response(key: int, version: int, message: Any) -> bytes:
-    """The body of a response (newest class) in `version`."""
+    """The body of a response (newest class) in `version`. CannotEncode if that version cannot say it."""
     return _encode(int(key), version, Direction.RESPONSE, message)
 
 
@@ -212,5 +217,8 @@ def _parts(key: int, version: int, direction: Direction, message: Any) -> list[b
     if quirk is not None:
         message = quirk.downgrade(message, versioned_class(key, version, direction), version)
     parts: list[bytes] = []
-    write(parts.append, message)
+    try:
+        write(parts.append, message)
+    except (struct.error, ValueError) as error:
+        raise CannotEncode(f"{ApiKey(key).name} {direction.name.lower()} version {version}: {error}") from None
     return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +78,13 @@ def test_a_wrong_registration_is_refused(fields: dict[str, Any], code: ErrorCode
     decision = cluster.decide(registration(1, **fields))
     assert (decision.reply.error_code, decision.events) == (code, ())
     assert decision.reply.error_message
+
+
+@pytest.mark.parametrize("broker_id", [-1, -(2**31), 2**31])
+def test_a_registration_whose_id_no_message_can_name_is_refused(broker_id: int) -> None:
+    cluster = Cluster()
+    decision = cluster.decide(replace(registration(1), broker_id=broker_id))
+    assert (decision.reply.error_code, decision.events) == (ErrorCode.INVALID_REGISTRATION, ())
 
 
 def test_another_incarnation_waits_for_a_live_session_to_end() -> None:

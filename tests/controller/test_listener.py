@@ -11,11 +11,12 @@ from uuid import UUID
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.control import AdminRequest, AllocateProducerIds
 from kraft.control.decide import COMMANDS
 from kraft.control.features import SUPPORTED_FEATURES
-from kraft.node import controller_commands
+from kraft.node import controller_answers, controller_commands
 from kraft.seam import Address, Peer, Seam
 from kraft.sim.world import World
 from kraft.wire import messages
@@ -552,6 +553,31 @@ def test_a_request_over_which_the_controller_fails_is_answered_and_the_connectio
             answer = await client.ask(ApiKey.UPDATE_FEATURES, 2, **updates)
             assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert (await client.tell(of_all_ways_in(updates)[0])).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+    play(scenario)
+
+
+def test_an_answer_that_cannot_be_encoded_is_one_error_and_one_line_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody_can_say(_controller: Any, cls: Any) -> list[Any]:
+        return [messages.build(messages.nested_class(cls, "nodes"), node_id=2**40, listeners=())]
+
+    monkeypatch.setattr(controller_answers, "_nodes", nobody_can_say)
+    request = messages.build(messages.request_class(ApiKey.DESCRIBE_QUORUM), topics=[quorum_topic()])
+    body = messages.encode_request(ApiKey.DESCRIBE_QUORUM, 2, request)
+    forward = ForwardRequest(forwarded_key=ApiKey.DESCRIBE_QUORUM, forwarded_version=2, body=body)
+
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        with capture_logs() as lines:
+            answer = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
+            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert (await client.tell(forward)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        failed = [line for line in lines if line["event"] == "request failed"]
+        assert len(failed) == 2
+        for line in failed:
+            assert "CannotEncode" in line["error"]
+            assert "DESCRIBE_QUORUM response version 2: " in line["error"]
+            assert not line["exc_info"]
 
     play(scenario)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraft.broker.api import answers
 from kraft.image import (
     ConfigResourceType,
     Event,
@@ -42,6 +43,9 @@ from kraft.image.events import (
     Topic,
     UnregisterBroker,
 )
+from kraft.image.registrations import Endpoint
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
 
 EMPTY = MetadataImage()
 
@@ -255,6 +259,35 @@ def test_a_delta_against_a_snapshot_deletes_what_the_snapshot_lacks() -> None:
     assert delta.deleted_topics == {identity(1): "orders", identity(2): "users"}
     assert delta.brokers == (1,)
     assert (ConfigResourceType.TOPIC, "orders") in delta.configs
+
+
+@pytest.mark.parametrize("node_id", [-1, 2**31, 2**63])
+def test_a_registration_whose_id_no_message_can_name_is_not_in_the_image(node_id: int) -> None:
+    """Earlier releases let them in; nobody can unregister them."""
+    image = image_of(
+        RegisterBroker(node_id, identity(9), 5),
+        BrokerRegistrationChange(node_id, 5, fenced=False),
+        RegisterController(node_id, identity(9)),
+        base=small_cluster(),
+    )
+    assert image.brokers == small_cluster().brokers
+    assert image.controllers == small_cluster().controllers
+    assert image_of(UnregisterBroker(node_id, 5), base=image).brokers == small_cluster().brokers
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 2**40])
+def test_a_registration_that_no_message_can_describe_is_described_and_unregistered(port: int) -> None:
+    endpoints = (Endpoint("A", "a", port), Endpoint("B", "b" * 40_000, 9092), Endpoint("C", "c", 65_535))
+    image = image_of(RegisterBroker(1, identity(9), 5, endpoints, rack="r" * 40_000))
+    broker = image.brokers[1]
+    assert [endpoint.port for endpoint in broker.endpoints] == [0, 9092, 65_535]
+    entry = answers.kind(ApiKey.DESCRIBE_CLUSTER, "DescribeClusterBroker")
+    for endpoint in broker.endpoints:
+        row = entry(broker_id=1, host=endpoint.host, port=endpoint.port, rack=broker.rack, is_fenced=True)
+        response = messages.build(messages.response_class(ApiKey.DESCRIBE_CLUSTER), brokers=[row])
+        for version in range(3):
+            assert messages.encode_response(ApiKey.DESCRIBE_CLUSTER, version, response)
+    assert not image_of(UnregisterBroker(1, 5), base=image).brokers
 
 
 def test_clearing_the_elr_touches_only_partitions_that_have_one_and_a_non_empty_isr() -> None:

@@ -162,9 +162,8 @@ def test_a_follower_that_has_fetched_does_not_believe_in_another_leader() -> Non
 
 
 def test_a_follower_of_a_leader_that_was_claimed_alone_finds_the_real_one() -> None:
-    single = following(
-        stored=QuorumState(3, C), voters=voter_set(ME, A, C)
-    )  # somebody said so, and then the replica was restarted
+    """Somebody claimed to lead, and then the replica was restarted."""
+    single = following(stored=QuorumState(3, C), voters=voter_set(ME, A, C))
     assert begin(single, A, 3).error_code == ErrorCode.NONE
     assert single.raft.leader_id == A
 

@@ -15,7 +15,7 @@ from kraft.client.admin import Admin
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, ProducerSettings, WorkloadConsumer
 from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.history import Event, EventType, Function, History, Place
+from kraft.sim.chaos.history import EventType, Function, History, HistoryEvent, Place
 from kraft.sim.chaos.scenarios.scenario import GROUP, TOPIC, Scenario, ScenarioWorkload
 from kraft.sim.chaos.workloads import Workload
 from kraft.sim.shapes import ClusterError
@@ -214,14 +214,14 @@ def played(cluster: KafkaCluster, library: ClientLibrary) -> Played:
     return played
 
 
-def has_met_all(events: list[Event]) -> bool:
+def has_met_all(events: list[HistoryEvent]) -> bool:
     """Members came, polled and committed, and topics came and went."""
     created = {event.values["topic"] for event in completed(events, Function.CREATE_TOPIC)}
     deleted = {event.values["topic"] for event in completed(events, Function.DELETE_TOPIC)}
     return bool(completed(events, Function.COMMIT)) and len(polling_members(events)) > 2 and bool(created & deleted)
 
 
-def polling_members(events: list[Event]) -> set[str]:
+def polling_members(events: list[HistoryEvent]) -> set[str]:
     names = {event.process for event in completed(events, Function.POLL)}
     return {name for name in names if name.startswith("member")}
 
