@@ -109,9 +109,10 @@ class Member:
     seam: Seam | None = None
     handle: Callable[[Member, Request], None] | None = None
     """What serves requests in place of the quorum."""
+    cluster_id: str = CLUSTER_ID
 
     async def main(self, seam: Seam, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        meta = MetaProperties(CLUSTER_ID, self.config.node_id, self.directory_id)
+        meta = MetaProperties(self.cluster_id, self.config.node_id, self.directory_id)
         quorum = Quorum(self.config, seam, meta)
         self.replica = Replica()
         quorum.add_listener(self.replica)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from kraft.node import quorum_delivery
 from kraft.node.peers import Peers
@@ -15,7 +16,7 @@ from kraft.seam import Address, Peer
 from kraft.sim.world import World, WorldOptions
 from kraft.wire.rpc_quorum import VoteRequest, VoteResponse
 
-from .cluster import Member, config_of
+from .cluster import CLUSTER_ID, Member, config_of
 
 
 class Cluster:
@@ -96,6 +97,25 @@ def test_a_quorum_elects_a_leader_and_replays_what_is_committed_on_every_node() 
         await cluster.write(b"c")
         await cluster.wait(lambda: cluster.have(b"a", b"b", b"c"))
         assert all(member.replica.gaps == 0 for member in cluster.members.values())
+
+    World(1).run(main)
+
+
+def test_an_observer_of_another_cluster_learns_nothing_and_warns_with_both_names() -> None:
+    async def main(world: World) -> None:
+        cluster = Cluster(world)
+        stray = cluster.members[4]
+        stray.cluster_id = "another-cluster"
+        with capture_logs() as lines:
+            cluster.start()
+            await cluster.elect()
+            await world.sleep_ms(5_000)
+        assert stray.quorum is not None
+        assert stray.quorum.leader_and_epoch == (None, 0)
+        assert stray.seam is not None
+        assert not stray.seam.disk.exists("/data/4/__cluster_metadata-0/quorum-state")
+        (line,) = [line for line in lines if line["event"].startswith("a controller of another cluster was asked")]
+        assert (line["its_cluster"], line["our_cluster"]) == (CLUSTER_ID, "another-cluster")
 
     World(1).run(main)
 
