@@ -73,11 +73,15 @@ def scan_records(block: bytes, count: int) -> list[RecordPlace]:
 
 
 def batch_of(header: BatchHeader, block: bytes, kept: Sequence[RecordPlace], *, horizon_ms: int | None) -> bytearray:
-    """The batch with only the records `kept` (at least one) of its block. `horizon_ms`: stamp this delete horizon."""
+    """The batch with only the records `kept` (at least one) of its block. `horizon_ms`: stamp this delete horizon.
+    WireError: a record's timestamp does not fit into 64 bits."""
     base_timestamp, attributes = header.base_timestamp, header.attributes
+    deltas = [place[3] for place in kept]
+    if base_timestamp + max(deltas) >= 1 << 63 or base_timestamp + min(deltas) - (horizon_ms or 0) < -1 << 63:
+        raise WireError("a record's timestamp does not fit into 64 bits")
     latest = header.max_timestamp
     if not attributes & ATTRIBUTE_LOG_APPEND_TIME:
-        latest = base_timestamp + max(place[3] for place in kept)
+        latest = base_timestamp + max(deltas)
     if horizon_ms is None:
         records = b"".join([block[place[0] : place[2]] for place in kept])
     else:

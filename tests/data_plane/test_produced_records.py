@@ -17,7 +17,7 @@ from kraft.wire.produce import ProduceResult
 from kraft.wire.record_validation import RECORDS_MAX
 from kraft.wire.records import Record, check_crc, encode_batch, pack_header, read_header, write_crc
 from kraft.wire.varints import encode_zigzag
-from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, values
+from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, three, values
 
 NONE = ErrorCode.NONE
 every_codec = pytest.mark.parametrize("codec", Compression)
@@ -246,3 +246,43 @@ def test_a_converted_batch_that_no_longer_fits_is_refused() -> None:
         assert error(result) == ErrorCode.MESSAGE_TOO_LARGE
 
     run(test)
+
+
+async def store_unchecked(plane: Plane, data: bytearray) -> None:
+    """As a leader of an older version stored it, which did not look at the records. The log has its first batch."""
+    assert error(await plane.produce("orders", batch("before", key=b"k"))) == NONE
+    partition = plane.partition("orders", 1)
+    partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
+    plane.cluster.node(1).broker.broker.seam.network.request_pass()
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_followers_copy_a_malformed_batch_that_an_older_version_stored(name: str) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        for codec in (Compression.NONE, Compression.ZSTD):
+            await store_unchecked(plane, MALFORMED[name](codec))
+            assert error(await plane.produce("orders", batch("after"))) == NONE
+        ends = {plane.partition("orders", broker).log.log_end_offset for broker in (1, 2, 3)}  # type: ignore[union-attr]
+        assert len(ends) == 1
+
+    three(test)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_batch_of_an_older_version_does_not_end_the_cleaner(name: str) -> None:
+    options = {"cleanup_policy": "compact", "internal_segment_bytes": "300", "min_cleanable_dirty_ratio": "0.01"}
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", **options)  # type: ignore[arg-type]
+        await store_unchecked(plane, MALFORMED[name](Compression.LZ4))
+        for _ in range(10):
+            assert error(await plane.produce("orders", batch("after", key=b"other"))) == NONE
+        cleaner = plane.cluster.node(1).broker.broker.replicas.cleaner
+        cleaned = await cleaner.clean_dirtiest()
+        copied = "offset deltas with a hole", "a header without a name", "a timestamp beyond 64 bits"
+        assert cleaned is (name in copied)  # where no record goes, or only bytes are copied, nothing is amiss
+        assert not plane.partition("orders").is_offline
+        assert error(await plane.produce("orders", batch("after", key=b"k"))) == NONE
+
+    run(test, combined=1, log_cleaner_backoff_ms="3600000")
