@@ -13,20 +13,13 @@ from uuid import UUID
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
-from kraft.broker.node.prepare_batch import (
-    Prepared,
-    opened_bytes_bounds,
-    opens_too_large,
-    prepare_at_once,
-    prepare_batch,
-)
+from kraft.broker.node.prepare_batch import Prepared, open_off_the_loop, prepare_at_once
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
 from kraft.seam import DiskError
 from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
-from kraft.wire.compression import OpensTooLarge
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.record_validation import BatchRefused
@@ -397,26 +390,10 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def open_batch() -> None:
-            prepared.append(await self._open(source, header, partition))
+            prepared.append(await open_off_the_loop(self._broker.replicas, memory, source, header, partition.rules))
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()
 
         partition.append_later(append)
         self._broker.replicas.start_task(open_batch)
-
-    async def _open(self, source: bytes, header: BatchHeader, partition: Partition) -> Prepared | BatchRefused:
-        replicas, memory = self._broker.replicas, self._broker.gates.memory
-        refusal: BatchRefused | None = None
-        async with replicas.openings:
-            for bound in opened_bytes_bounds(header):
-                memory.take(bound)
-                try:
-                    now_ms = replicas.clock.wall_ms()
-                    return await replicas.disk.offload(prepare_batch, source, header, partition.rules, now_ms, bound)
-                except OpensTooLarge as problem:
-                    refusal = opens_too_large(problem)
-                finally:
-                    memory.give(bound)
-        assert refusal is not None
-        return refusal

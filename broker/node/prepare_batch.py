@@ -9,6 +9,7 @@ Source: broker-spec 1.4 rows 13 to 23, 1.5; Kafka's LogValidator.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kraft.broker.replica.validate import (
     OPENED_BYTES_MAX,
@@ -32,6 +33,10 @@ from kraft.wire.records import (
     patch_create_time,
     read_header,
 )
+
+if TYPE_CHECKING:
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.wire.budget import MemoryBudget
 
 COMPRESSED_AT_ONCE_BYTES_MAX = 64 * 1024
 """Compressed batches up to this size are opened on the loop …"""
@@ -74,13 +79,25 @@ def prepare_at_once(
     return _corrected(data, header, rules, newest)
 
 
-def opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
-    """What to open a batch with: a bound that usually is enough, then the largest."""
-    usual = max(OPENED_USUALLY_BYTES_MIN, USUAL_EXPANSION * header.size_bytes)
-    largest = max(OPENED_BYTES_MAX, LARGE_EXPANSION_MAX * header.size_bytes)
-    if usual < largest:
-        yield usual
-    yield largest
+async def open_off_the_loop(
+    replicas: ReplicaManager, memory: MemoryBudget, source: bytes, header: BatchHeader, rules: BatchRules
+) -> Prepared | BatchRefused:
+    """`prepare_batch` in a thread, with a bound that usually is enough and then the largest. What it may open to is the
+    memory budget's."""
+    refusal: BatchRefused | None = None
+    async with replicas.openings:
+        for bound in _opened_bytes_bounds(header):
+            memory.take(bound)
+            try:
+                return await replicas.disk.offload(
+                    prepare_batch, source, header, rules, replicas.clock.wall_ms(), bound
+                )
+            except OpensTooLarge as problem:
+                refusal = BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, f"{problem}: send smaller batches")
+            finally:
+                memory.give(bound)
+    assert refusal is not None
+    return refusal
 
 
 def prepare_batch(
@@ -108,10 +125,12 @@ def prepare_batch(
     return data, _corrected(data, read_header(data), rules, newest)
 
 
-def opens_too_large(problem: OpensTooLarge) -> BatchRefused:
-    """The refusal of a batch that holds more than the largest bound."""
-    what = f"{problem}: send smaller batches"
-    return BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, what)
+def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
+    usual = max(OPENED_USUALLY_BYTES_MIN, USUAL_EXPANSION * header.size_bytes)
+    largest = max(OPENED_BYTES_MAX, LARGE_EXPANSION_MAX * header.size_bytes)
+    if usual < largest:
+        yield usual
+    yield largest
 
 
 def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest: int) -> BatchHeader:

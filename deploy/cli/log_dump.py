@@ -16,6 +16,7 @@ from kraft.seam import WireError
 from kraft.storage import offset_index, time_index, txn_index
 from kraft.storage.log_names import METADATA_TOPIC, parse_partition_directory
 from kraft.storage.producer_snapshot import decode as decode_producer_snapshot
+from kraft.wire.compression import Compression
 from kraft.wire.control_records import decode_controls
 from kraft.wire.record_codec import Record, iter_batch
 from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
@@ -75,11 +76,7 @@ def _batches(path: Path, with_records: bool) -> Iterator[Row]:
             yield _batch_row(position, header, good)
             end = position + header.size_bytes
             if with_records and good:
-                try:
-                    yield from _records(data, position, header, as_events)
-                except WireError as problem:  # its producer sent it so: the batches behind it are as good as before
-                    reason = f"the records of the batch at offset {header.base_offset} do not parse: {problem}"
-                    yield {"kind": "damage", "position": position, "reason": reason}
+                yield from _records_or_damage(data, position, header, as_events)
     except WireError as problem:
         yield {"kind": "damage", "position": end, "reason": str(problem)}
         return
@@ -96,7 +93,7 @@ def _batch_row(position: int, header: BatchHeader, good: bool) -> Row:
         "records": header.record_count,
         "bytes": header.size_bytes,
         "leader_epoch": header.partition_leader_epoch,
-        "compression": header.compression.name.lower(),
+        "compression": _codec_name(header.codec),
         "timestamp": header.max_timestamp,
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
@@ -105,6 +102,22 @@ def _batch_row(position: int, header: BatchHeader, good: bool) -> Row:
         "control": header.is_control,
         "crc_ok": good,
     }
+
+
+def _codec_name(codec: int) -> str:
+    try:
+        return Compression.of(codec).name.lower()
+    except WireError:
+        return f"unknown ({codec})"
+
+
+def _records_or_damage(data: bytes, position: int, header: BatchHeader, as_events: bool) -> Iterator[Row]:
+    """A batch whose records do not fit its header does not hide those after it."""
+    try:
+        yield from _records(data, position, header, as_events)
+    except WireError as problem:
+        reason = f"the records of the batch at offset {header.base_offset} do not parse: {problem}"
+        yield {"kind": "damage", "position": position, "reason": reason}
 
 
 def _records(data: bytes, position: int, header: BatchHeader, as_events: bool) -> Iterator[Row]:

@@ -84,7 +84,7 @@ def rewrite_batch(
     header: BatchHeader, batch: Buffer, pick: Pick, *, horizon_ms: int | None
 ) -> Generator[None, None, bytearray]:
     """The batch with only the records (at least one) that `pick` keeps, in steps. `horizon_ms`: stamp this delete
-    horizon."""
+    horizon. WireError: a record's timestamp does not fit into 64 bits."""
     base_timestamp, attributes = header.base_timestamp, header.attributes
     records, count, latest_delta = bytearray(), 0, TIMESTAMP_DELTA_MIN
     for number, (block, places) in enumerate(scan_batch(header, batch)):
@@ -93,12 +93,15 @@ def rewrite_batch(
         kept = pick(places)
         if not kept:
             continue
+        deltas = [place[3] for place in kept]
+        if base_timestamp + max(deltas) >= 1 << 63 or base_timestamp + min(deltas) - (horizon_ms or 0) < -1 << 63:
+            raise WireError("a record's timestamp does not fit into 64 bits")
         if horizon_ms is None:
             records += b"".join([block[place[0] : place[2]] for place in kept])
         else:
             shift = base_timestamp - horizon_ms
             records += b"".join([_moved(block, place, shift) for place in kept])
-        latest_delta = max(latest_delta, *(place[3] for place in kept))
+        latest_delta = max(latest_delta, *deltas)
         count += len(kept)
     require(count, "a batch has at least one record")
     latest = header.max_timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME else base_timestamp + latest_delta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,22 @@ def test_damage_is_a_failure_and_what_is_no_log_is_not_taken_for_one(tmp_path: P
     assert "1 place of what was shown cannot be read" in kraft.run("log", "dump", folder, code=1)
     segment.write_bytes(batch + b"torn")
     assert "damage position=" in kraft.printed("log", "dump", folder, code=1)
+
+
+def test_a_batch_whose_records_do_not_fit_its_header_does_not_hide_those_after_it(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    path = folder / f"{0:020}.log"
+    batches = [encode_batch([Record(0, 1, None, value)], base_offset=0, leader_epoch=1) for value in (b"a", b"b", b"c")]
+    struct.pack_into(">i", batches[0], 57, 3)
+    struct.pack_into(">h", batches[1], 21, 7)
+    for batch in batches:
+        write_crc(batch, 0)
+    path.write_bytes(b"".join(batches))
+    rows = list(dump_file(path, with_records=True))
+    kinds = [row["kind"] for row in rows]
+    assert [kind for kind in kinds if kind != "record"] == ["batch", "damage", "batch", "damage", "batch"]
+    assert kinds[-1] == "record", "what comes behind the damaged batches is shown"
+    assert [row["position"] for row in rows if row["kind"] == "damage"] == [0, len(batches[0])]
+    assert rows[2]["compression"] == "unknown (7)"
+    assert rows[-1]["value"] == "c"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.broker.replica.validate import BatchRules, check_batch, read_batch
+from kraft.broker.replica.validate import BatchRules, check_batch, check_block, read_batch
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.records import Record, encode_batch, patch, read_header
+from kraft.wire.records import BatchRefused, Record, encode_batch, open_records, patch, read_header
 
 NOW_MS = 1_700_000_000_000
 
@@ -20,7 +20,11 @@ DEFAULT_RULES = BatchRules()
 
 
 def verdict(data: memoryview, rules: BatchRules = DEFAULT_RULES) -> ErrorCode | None:
-    refused = check_batch(data, read_header(data), rules, NOW_MS)
+    header = read_header(data)
+    refused = check_batch(data, header, rules)
+    if refused is None:
+        found = check_block(open_records(data, 0, header, output_bytes_max=1 << 20), header, rules, NOW_MS)
+        refused = found if isinstance(found, BatchRefused) else None
     return None if refused is None else ErrorCode(refused.error)
 
 

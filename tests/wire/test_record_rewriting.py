@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.seam import WireError
 from kraft.wire.compression import Compression
-from kraft.wire.record_rewriting import emptied, rewrite_batch, scan_records
+from kraft.wire.record_rewriting import emptied, rewrite_batch, scan_batch, scan_records
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, encode_batch, read_header
 from tests.wire.foreign import aiokafka
 from tests.wire.strategies import records
@@ -121,3 +123,26 @@ def test_bytes_behind_the_records_are_refused(tail: bytes) -> None:
     batch = encode_batch([Record(0, NOW_MS, b"k", b"v")])
     with pytest.raises(WireError, match="left over"):
         scan_records(bytes(batch[BATCH_HEADER_BYTES:]) + tail, 1)
+
+
+@given(records(), st.sampled_from(Compression), st.data())
+def test_damaged_records_raise_nothing_but_a_wire_error(
+    items: list[Record], codec: Compression, data: st.DataObject
+) -> None:
+    batch = encode_batch(items, compression=codec)
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    header = read_header(batch)
+    with contextlib.suppress(WireError):
+        places = [place for _, places in scan_batch(header, batch) for place in places]
+        assert len(places) == len(items)
+
+
+@pytest.mark.parametrize(
+    ("base_timestamp", "horizon_ms"), [(2**63 - 1, None), (-(2**63), None), (-(2**63) + 5, NOW_MS)]
+)
+def test_timestamps_beyond_64_bits_are_a_wire_error(base_timestamp: int, horizon_ms: int | None) -> None:
+    batch = encode_batch([Record(0, 0, b"k", b"v"), Record(1, 1, b"k", b"v"), Record(2, -1, b"k", b"v")])
+    header = read_header(batch)._replace(base_timestamp=base_timestamp)
+    with pytest.raises(WireError, match="64 bits"):
+        list(rewrite_batch(header, batch, lambda places: places, horizon_ms=horizon_ms))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.record_validation import RECORDS_MAX
 from kraft.wire.records import (
     BatchHeader,
     BatchRefused,
@@ -16,6 +17,7 @@ from kraft.wire.records import (
     check_records,
     encode_batch,
     first_batch,
+    open_records,
     read_header,
     validate_produce_batch,
     write_crc,
@@ -26,8 +28,6 @@ NOW_MS = 1_000_000
 ITEMS = [Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS + 5, None, b"w")]
 RULES: dict[str, Any] = {
     "max_message_bytes": 1000,
-    "timestamp_min": 0,
-    "timestamp_max": NOW_MS + 3_600_000,
     "is_log_append_time": False,
 }
 
@@ -36,13 +36,15 @@ def refusal(batch: bytearray, **rules: Any) -> ErrorCode | None:
     header = first_batch(batch)
     if isinstance(header, BatchRefused):
         return header.error
-    refused = validate_produce_batch(batch, header, **{**RULES, **rules})
-    return None if refused is None else refused.error
+    found = validate_produce_batch(batch, header, **{**RULES, **rules})
+    return None if found is None else found.error
 
 
 def patched(form: str, position: int, value: int, **arguments: Any) -> bytearray:
     """A good batch with one field changed and the CRC made right again."""
+    last_offset_delta = arguments.pop("last_offset_delta", len(ITEMS) - 1)
     batch = encode_batch(ITEMS, **arguments)
+    struct.pack_into(">i", batch, 23, last_offset_delta)
     struct.pack_into(form, batch, position, value)
     write_crc(batch, 0)
     return batch
@@ -50,13 +52,13 @@ def patched(form: str, position: int, value: int, **arguments: Any) -> bytearray
 
 @given(records(), st.sampled_from(Compression))
 def test_every_batch_that_a_client_writes_passes(items: list[Record], codec: Compression) -> None:
-    rules = {**RULES, "max_message_bytes": 1 << 20, "timestamp_max": 2**62}
+    rules = {**RULES, "max_message_bytes": 1 << 20}
     batch = encode_batch(items, compression=codec)
     header = first_batch(batch)
     assert header == read_header(batch)
     assert isinstance(header, BatchHeader)
     assert validate_produce_batch(batch, header, **rules) is None
-    assert check_records(batch, header, output_bytes_max=1 << 20) is None
+    assert check(batch) == max(-1, *(item.timestamp for item in items))
 
 
 def test_exactly_one_batch_of_magic_two_is_accepted() -> None:
@@ -64,9 +66,9 @@ def test_exactly_one_batch_of_magic_two_is_accepted() -> None:
     old = bytearray(good)
     old[16] = 1
     for data in (None, b"", good[:5], good[:40], good + good, old):
-        refused = first_batch(data)
-        assert isinstance(refused, BatchRefused)
-        assert refused.error is ErrorCode.INVALID_RECORD, data
+        found = first_batch(data)
+        assert isinstance(found, BatchRefused)
+        assert found.error is ErrorCode.INVALID_RECORD, data
 
 
 def test_a_short_tail_is_not_looked_at() -> None:
@@ -79,9 +81,9 @@ def test_a_short_tail_is_not_looked_at() -> None:
 def test_an_absurd_size_is_corrupt(length: int) -> None:
     batch = encode_batch(ITEMS)
     struct.pack_into(">i", batch, 8, length)
-    refused = first_batch(batch)
-    assert isinstance(refused, BatchRefused)
-    assert refused.error is ErrorCode.CORRUPT_MESSAGE
+    found = first_batch(batch)
+    assert isinstance(found, BatchRefused)
+    assert found.error is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -99,57 +101,110 @@ def test_an_absurd_size_is_corrupt(length: int) -> None:
         (encode_batch(ITEMS, producer_id=5, producer_epoch=0), {}, ErrorCode.INVALID_RECORD),
         (encode_batch(ITEMS, producer_id=5, producer_epoch=0, base_sequence=0), {}, None),
         (patched(">h", 21, 6), {}, ErrorCode.INVALID_RECORD),
-        (encode_batch(ITEMS), {"timestamp_max": NOW_MS + 4}, ErrorCode.INVALID_TIMESTAMP),
-        (encode_batch(ITEMS), {"timestamp_max": NOW_MS + 5}, None),
-        (encode_batch(ITEMS), {"timestamp_min": NOW_MS + 1}, ErrorCode.INVALID_TIMESTAMP),
-        (encode_batch(ITEMS), {"timestamp_min": NOW_MS}, None),
-        (encode_batch([Record(0, -1, None, b"v")]), {"timestamp_min": NOW_MS}, None),
-        (encode_batch(ITEMS), {"timestamp_max": 0, "is_log_append_time": True}, None),
+        (encode_batch(ITEMS), {"is_log_append_time": True}, None),
         (encode_batch(ITEMS, log_append_time_ms=5), {"is_log_append_time": True}, ErrorCode.INVALID_TIMESTAMP),
         (encode_batch(ITEMS, log_append_time_ms=-1), {}, ErrorCode.INVALID_TIMESTAMP),
         (encode_batch(ITEMS, log_append_time_ms=NOW_MS), {}, None),
-        (encode_batch(ITEMS, log_append_time_ms=2**60), {}, ErrorCode.INVALID_TIMESTAMP),
+        (patched(">i", 57, RECORDS_MAX + 1, last_offset_delta=RECORDS_MAX), {}, ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
 def test_the_header_checks_give_kafkas_codes(batch: bytearray, rules: dict[str, Any], error: ErrorCode | None) -> None:
     assert refusal(batch, **rules) == error
 
 
-def check(batch: bytearray, **rules: Any) -> BatchRefused | None:
-    return check_records(batch, read_header(batch), output_bytes_max=1 << 20, **rules)
+def check(batch: bytearray, **rules: Any) -> int | BatchRefused:
+    header = read_header(batch)
+    return check_records(open_records(batch, 0, header, output_bytes_max=1 << 20), header, **rules)
+
+
+def refused(batch: bytearray, **rules: Any) -> BatchRefused:
+    result = check(batch, **rules)
+    assert isinstance(result, BatchRefused)
+    return result
 
 
 @pytest.mark.parametrize("codec", Compression)
 def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(codec: Compression) -> None:
     batch = encode_batch(ITEMS * 4, compression=codec)
-    assert check(batch) is None
-    refused = check(batch, keys_required=True)
-    assert refused is not None
-    assert refused.error is ErrorCode.INVALID_RECORD
-    assert [index for index, _ in refused.record_errors] == [1, 3, 5, 7]
-    assert "records 1, 3, 5, 7 have no key" in refused.message
+    assert check(batch) == NOW_MS + 5
+    refusal = refused(batch, keys_required=True)
+    assert refusal.error is ErrorCode.INVALID_RECORD
+    assert [index for index, _ in refusal.record_errors] == [1, 3, 5, 7]
+    assert {what for _, what in refusal.record_errors} == {"Compacted topic cannot accept message without key"}
+    assert refusal.message.startswith("One or more records have been rejected due to 4 record errors in total")
 
 
-def test_a_bad_timestamp_wins_over_a_missing_key() -> None:
-    refused = check(encode_batch(ITEMS * 4), keys_required=True, timestamp_max=NOW_MS - 1)
-    assert refused is not None
-    assert refused.error is ErrorCode.INVALID_TIMESTAMP
-    assert len(refused.record_errors) == 8
-    assert "and others" in refused.message
+@pytest.mark.parametrize(
+    ("bounds", "untimely"),
+    [
+        ((NOW_MS, NOW_MS + 5), []),
+        ((NOW_MS, NOW_MS + 4), [1]),
+        ((NOW_MS + 1, NOW_MS + 5), [0]),
+        ((NOW_MS + 6, NOW_MS + 9), [0, 1]),
+        ((-(2**64), 2**64), []),
+    ],
+)
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_records_out_of_the_time_bounds_are_refused_by_index(
+    bounds: tuple[int, int], untimely: list[int], codec: Compression
+) -> None:
+    batch = encode_batch(ITEMS, compression=codec)
+    result = check(batch, timestamp_min=bounds[0], timestamp_max=bounds[1])
+    if not untimely:
+        assert result == NOW_MS + 5
+        return
+    assert isinstance(result, BatchRefused)
+    assert result.error is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in result.record_errors] == untimely
+    for index, what in result.record_errors:
+        assert str(what).startswith(f"Timestamp {NOW_MS + 5 * index} of message with offset {index} is out of range.")
+        assert f"within [{bounds[0]}, {bounds[1]}]" in str(what)
+
+
+def test_a_record_without_a_timestamp_is_exempt_from_the_bounds() -> None:
+    batch = encode_batch([Record(0, -1, None, b"v"), Record(1, NOW_MS, None, b"w")])
+    assert check(batch, timestamp_min=NOW_MS, timestamp_max=NOW_MS) == NOW_MS
+    assert check(encode_batch([Record(0, -1, None, b"v")]), timestamp_min=NOW_MS, timestamp_max=NOW_MS) == -1
+
+
+def test_a_batch_of_times_before_1970_has_no_latest_time() -> None:
+    assert check(encode_batch([Record(0, -70, None, b"v"), Record(1, -50, None, b"w")])) == -1
+
+
+def test_a_bad_timestamp_wins_over_a_missing_key_and_both_are_listed() -> None:
+    refusal = refused(encode_batch(ITEMS), keys_required=True, timestamp_max=NOW_MS - 1)
+    assert refusal.error is ErrorCode.INVALID_TIMESTAMP
+    assert [(index, str(what)[:9]) for index, what in refusal.record_errors] == [(0, "Timestamp"), (1, "Compacted")]
+
+
+@pytest.mark.parametrize(
+    "times", [(2**63 - 1, -1), (2**63 - 1, 1), (-(2**63), 1), (-(2**63), -1), (5, 2**63 - 6), (5, 2**63 - 5)]
+)
+def test_a_timestamp_beyond_64_bits_is_invalid(times: tuple[int, int]) -> None:
+    base, delta = times
+    batch = encode_batch([Record(0, 0, None, b""), Record(1, delta, None, b"")])
+    struct.pack_into(">q", batch, 27, base)
+    if -(2**63) <= base + delta < 2**63:
+        assert check(batch) == max(-1, base, base + delta)
+    else:
+        assert refused(batch).error is ErrorCode.INVALID_RECORD
+
+
+def test_a_client_that_stamps_the_append_time_is_told_of_every_record() -> None:
+    batch = encode_batch(ITEMS, log_append_time_ms=5)
+    refusal = validate_produce_batch(batch, read_header(batch), **{**RULES, "is_log_append_time": True})
+    assert refusal is not None
+    assert [index for index, _ in refusal.record_errors] == [0, 1]
 
 
 def test_records_that_do_not_follow_each_other_are_invalid() -> None:
-    batch = encode_batch([Record(0, 5, None, b""), Record(2, 5, None, b"")], offsets=[0, 2])
-    refused = check(batch)
-    assert refused is not None
-    assert refused.error is ErrorCode.INVALID_RECORD
-    assert "record 1 of the batch has offset delta 2" in refused.message
+    refusal = refused(encode_batch([Record(0, 5, None, b""), Record(2, 5, None, b"")], offsets=[0, 2]))
+    assert refusal.error is ErrorCode.INVALID_RECORD
+    assert "record 1 has offset delta 2" in refusal.message
 
 
 def test_records_that_do_not_parse_are_invalid() -> None:
-    refused = check(patched(">i", 57, 7))
-    assert refused is not None
-    assert refused.error is ErrorCode.INVALID_RECORD
+    assert refused(patched(">i", 57, 7)).error is ErrorCode.INVALID_RECORD
 
 
 @given(records(), st.data())
@@ -162,4 +217,4 @@ def test_any_bytes_are_refused_or_accepted_but_never_raise(items: list[Record], 
         header = first_batch(candidate)
         if isinstance(header, BatchHeader):
             validate_produce_batch(candidate, header, **RULES)
-            check_records(candidate, header, output_bytes_max=1 << 20)
+            check_records(bytes(candidate[61:]), header, timestamp_min=0, timestamp_max=NOW_MS)

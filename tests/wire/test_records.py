@@ -92,9 +92,10 @@ def test_stamping_the_append_time_gives_it_to_every_record_and_renews_the_crc() 
     assert header.base_timestamp == 1000
     assert check_crc(batch, 0, header)
     assert {record.timestamp for record in decode_batch(batch)} == {123456}
-    patch_create_time(batch, 0)
+    patch_create_time(batch, 0, 1234)
     header = read_header(batch)
     assert not header.is_log_append_time
+    assert header.max_timestamp == 1234
     assert check_crc(batch, 0, header)
     assert {record.timestamp for record in decode_batch(batch)} == {1000}
     stamped = encode_batch([ONE], log_append_time_ms=77)
