@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.replicas")
 
 PASSED_OVER_MAX = 1_000
-OPENINGS_AT_ONCE_MAX = 2
-"""Produced batches that are opened off the loop at the same time; more would only hold more memory."""
+OPENINGS_AT_ONCE_MAX = 1
+"""Produced batches that are opened off the loop at the same time: the largest may hold 150 MB for 30 ms."""
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
