@@ -49,11 +49,12 @@ async def load_state(
         if piece is None:
             continue
         decoded = decode_steps(piece, log)
-        while (step := await replicas.disk.offload(next, decoded, None)) is not None:
-            entries, offset = step
-            state = state.with_entries(entries)
-            if not is_wanted():
-                return None
+        with replicas.services.gates.counting(piece.size_bytes):
+            while (step := await replicas.disk.offload(next, decoded, None)) is not None:
+                entries, offset = step
+                state = state.with_entries(entries)
+                if not is_wanted():
+                    return None
     return None
 
 
