@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kraft.seam import WireError
 from kraft.wire.compression import Compression
-from kraft.wire.record_rewriting import emptied, rewrite_batch, scan_records
+from kraft.wire.record_rewriting import emptied, rewrite_batch, scan_batch, scan_records
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, encode_batch, read_header
 from tests.wire.foreign import aiokafka
 from tests.wire.strategies import records
@@ -19,9 +19,8 @@ NOW_MS = 1_750_000_000_000
 def rewritten(batch: bytearray, keeps: list[bool], horizon_ms: int | None = None) -> bytearray:
     header = read_header(batch)
     left = iter(keeps)
-    steps = rewrite_batch(
-        header, batch, lambda places: [place for place in places if next(left)], horizon_ms=horizon_ms
-    )
+    pieces = ((block, [place for place in places if next(left)]) for block, places in scan_batch(header, batch))
+    steps = rewrite_batch(header, pieces, horizon_ms=horizon_ms)
     while True:
         try:
             next(steps)
