@@ -16,6 +16,7 @@ import trio
 
 from kraft.broker.node.cleaning_metrics import register_cleaner_metrics
 from kraft.broker.node.cleaning_run import GivenUp, is_current, run_round
+from kraft.broker.node.gates import OPENING_BYTES
 from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.cleaner import CleanerLimits, CleanerStats, CleaningRound
 from kraft.storage.cleaner_range import CleanableRange, find_range
@@ -199,7 +200,8 @@ class LogCleaner:
         began_ms = manager.clock.monotonic_ms()
         cleaning = CleaningRound(chosen.log, cleanable, self.settings.limits, manager.clock.wall_ms())
         try:
-            await run_round(manager, partition, cleaning, lambda: self.settings.bytes_per_second_max)
+            with manager.services.gates.counting(OPENING_BYTES):
+                await run_round(manager, partition, cleaning, lambda: self.settings.bytes_per_second_max)
         except GivenUp:
             return False
         except DiskError as error:

@@ -15,9 +15,10 @@ import trio
 
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import Entry, decode_entry
+from kraft.seam import WireError
 from kraft.storage.handles import ColdRead
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
-from kraft.storage.unreadable import opening
+from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import iter_batch, iter_headers
 
@@ -49,11 +50,12 @@ async def load_state(
         if piece is None:
             continue
         decoded = decode_steps(piece, log)
-        while (step := await replicas.disk.offload(next, decoded, None)) is not None:
-            entries, offset = step
-            state = state.with_entries(entries)
-            if not is_wanted():
-                return None
+        with replicas.services.gates.counting(piece.size_bytes):
+            while (step := await replicas.disk.offload(next, decoded, None)) is not None:
+                entries, offset = step
+                state = state.with_entries(entries)
+                if not is_wanted():
+                    return None
     return None
 
 
@@ -77,7 +79,7 @@ def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]
     entries: list[Entry] = []
     for position, header in iter_headers(data):
         if not header.is_control:
-            with opening(log.directory, header):
+            try:
                 for number, record in enumerate(iter_batch(data, position), start=1):
                     entry = decode_entry(record.key, record.value)
                     if entry is not None:
@@ -85,6 +87,8 @@ def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]
                     if not number % ENTRIES_PER_STEP or len(entries) >= ENTRIES_PER_STEP:
                         yield entries, next_offset
                         entries = []
+            except WireError as problem:
+                raise UnreadableBatch(log.directory, header.base_offset, problem) from None
         next_offset = header.next_offset
     yield entries, next_offset
 

@@ -7,8 +7,8 @@ Source: Kafka's Authorizer and ClientQuotaManager; codes as in AclOperation and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -138,7 +138,7 @@ class NoQuotas:
 OPENERS_MAX = 3
 """Requests that have stored batches decompressed at one time; others wait for their turn."""
 OPENING_BYTES = 8 * 1024 * 1024
-"""What one of them is counted with: a batch, and the window of its codec."""
+"""What one of them, or a round of compaction, is counted with: a batch, and the window of its codec."""
 
 
 class Gates:
@@ -158,11 +158,17 @@ class Gates:
     async def opening(self) -> AsyncIterator[None]:
         """A turn to decompress stored batches, whose memory is counted meanwhile."""
         async with self._openers:
-            self.memory.take(OPENING_BYTES)
-            try:
+            with self.counting(OPENING_BYTES):
                 yield
-            finally:
-                self.memory.give(OPENING_BYTES)
+
+    @contextmanager
+    def counting(self, count: int) -> Iterator[None]:
+        """Count so many bytes, which cannot be refused, as held."""
+        self.memory.take(count)
+        try:
+            yield
+        finally:
+            self.memory.give(count)
 
     def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
         """May this session do this?"""

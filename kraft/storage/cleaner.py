@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kraft.seam import Buffer, StorageCorrupt
+from kraft.seam import Buffer, StorageCorrupt, WireError
 from kraft.storage.cleaner_filter import BatchFilter, LastOfProducer
 from kraft.storage.cleaner_map import OffsetMap
 from kraft.storage.cleaner_range import CleanableRange
@@ -24,7 +24,7 @@ from kraft.storage.markers import read_marker
 from kraft.storage.replace import Replacement
 from kraft.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from kraft.storage.txn_index import AbortedTransaction, read_entries
-from kraft.storage.unreadable import opening
+from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.record_rewriting import scan_batch
 from kraft.wire.records import BatchHeader, check_crc, iter_headers, read_header
 
@@ -136,8 +136,10 @@ class CleaningRound:
                     if self._offsets.is_full:
                         self.stats.map_utilization = self._offsets.utilization
                         return
-                    with opening(self.log.directory, header):
+                    try:
                         self.cleaned_to = yield from self._map_batch(header, batch, transactions)
+                    except WireError as problem:
+                        raise UnreadableBatch(self.log.directory, header.base_offset, problem) from None
                     self.stats.map_bytes_read += header.size_bytes
                     if self.cleaned_to < header.next_offset:
                         self.stats.map_utilization = self._offsets.utilization
@@ -217,8 +219,10 @@ class CleaningRound:
             for piece in self._pieces(segment):
                 kept: list[tuple[BatchHeader, Buffer]] = []
                 for header, batch in piece:
-                    with opening(log.directory, header):
+                    try:
                         new = yield from batches.keep(header, batch, ends_segment=header.next_offset == end_offset)
+                    except WireError as problem:
+                        raise UnreadableBatch(log.directory, header.base_offset, problem) from None
                     changed = changed or new is not batch
                     if new is not None:
                         kept.append((header if new is batch else read_header(new), new))

@@ -9,14 +9,14 @@ Ours: the last batch of every cleaned segment stays, so that recovery can still 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 
 from kraft.seam import Buffer
 from kraft.storage.cleaner_map import OffsetMap
 from kraft.storage.cleaner_transactions import CleanedTransactions
 from kraft.storage.markers import read_marker
-from kraft.wire.record_rewriting import Pick, RecordPlace, emptied, rewrite_batch, scan_batch
+from kraft.wire.record_rewriting import RecordPlace, emptied, rewrite_batch, scan_batch
 from kraft.wire.records import BatchHeader
 
 Keeping = Generator[None, None, Buffer | None]
@@ -86,17 +86,19 @@ class BatchFilter:
             return batch
         if header.has_delete_horizon:
             return batch if keeps_header or self._now_ms < header.base_timestamp else None
-        return (yield from rewrite_batch(header, batch, lambda places: places, horizon_ms=self._horizon_ms))
+        return (yield from rewrite_batch(header, scan_batch(header, batch), horizon_ms=self._horizon_ms))
 
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Keeping:
         """Look at all records first: a batch that stays as it is, or goes, is not written anew."""
         has_horizon = header.has_delete_horizon
-        pick = self._pick(header, expired=has_horizon and self._now_ms >= header.base_timestamp)
-        count, has_tombstone = 0, False
-        for number, (_, places) in enumerate(scan_batch(header, batch)):
-            if number:
+        expired = has_horizon and self._now_ms >= header.base_timestamp
+        count, number, has_tombstone = 0, 0, False
+        pieces: Iterable[tuple[bytes, list[RecordPlace]]] = ()
+        for number, (block, places) in enumerate(scan_batch(header, batch), start=1):
+            if number > 1:
                 yield
-            kept = pick(places)
+            kept = self._pick(header, places, expired=expired)
+            pieces = ((block, kept),)
             count += len(kept)
             has_tombstone = has_tombstone or not all(place[6] for place in kept)
         self.counts.kept += count
@@ -106,20 +108,19 @@ class BatchFilter:
         stamps = has_tombstone and not has_horizon and header.next_offset <= self._cleaned_to
         if count == header.record_count and not stamps:
             return batch
-        return (yield from rewrite_batch(header, batch, pick, horizon_ms=self._horizon_ms if stamps else None))
+        if number > 1:
+            again = scan_batch(header, batch)
+            pieces = ((piece, self._pick(header, found, expired=expired)) for piece, found in again)
+        return (yield from rewrite_batch(header, pieces, horizon_ms=self._horizon_ms if stamps else None))
 
-    def _pick(self, header: BatchHeader, *, expired: bool) -> Pick:
-        """Keep the records that are their key's last; of tombstones only those that have not `expired`."""
+    def _pick(self, header: BatchHeader, places: list[RecordPlace], *, expired: bool) -> list[RecordPlace]:
+        """The records that are their key's last; of tombstones only those that have not `expired`."""
         base, get = header.base_offset, self._offsets.get
-
-        def pick(places: list[RecordPlace]) -> list[RecordPlace]:
-            return [
-                place
-                for place in places
-                if place[5] is not None and base + place[4] >= get(place[5]) and (place[6] or not expired)
-            ]
-
-        return pick
+        return [
+            place
+            for place in places
+            if place[5] is not None and base + place[4] >= get(place[5]) and (place[6] or not expired)
+        ]
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         if header.producer_id < 0:

@@ -15,7 +15,7 @@ from kraft.seam import FileRange, WireError
 from kraft.storage.handles import ColdRead, HandleNeed, SegmentGone, read_through
 from kraft.storage.log_slice import LogSlice
 from kraft.storage.segment import NO_TIMESTAMP, Segment
-from kraft.storage.unreadable import opening
+from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.record_rewriting import scan_records
 from kraft.wire.records import BatchHeader, check_crc, iter_blocks
 
@@ -240,7 +240,7 @@ def _timestamps(
     if not check_crc(data, 0, header):
         raise segment.damaged_at(position, f"the one at offset {header.base_offset} does not fit its CRC")
     base_timestamp, base_offset = header.base_timestamp, header.base_offset
-    with opening(segment.log.path, header):
+    try:
         for block, count in iter_blocks(data, 0, header, output_bytes_max=OPENED_BATCH_BYTES_MAX):
             piece = [
                 (base_timestamp + timestamp, base_offset + offset)
@@ -250,3 +250,5 @@ def _timestamps(
             if not all(TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX for timestamp, _ in piece):
                 raise WireError("a record's timestamp does not fit into 64 bits")
             yield piece
+    except WireError as problem:
+        raise UnreadableBatch(segment.log.path, base_offset, problem) from None

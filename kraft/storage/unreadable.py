@@ -6,28 +6,15 @@ it, and no other replica has it better.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from kraft.seam import WireError
-from kraft.wire.records import BatchHeader
 
 
 class UnreadableBatch(Exception):
     """The batch at `offset` cannot be opened. The message names its file or log, and says why."""
 
-    def __init__(self, where: str, offset: int, why: str) -> None:
+    def __init__(self, where: str, offset: int, why: WireError) -> None:
         super().__init__(
             f"{where}: the records of the batch at offset {offset} do not parse: {why}. Its producer sent it so. To go "
             "on: have consumers skip it, or delete the records up to it"
         )
         self.offset = offset
-
-
-@contextmanager
-def opening(where: str, header: BatchHeader) -> Iterator[None]:
-    """Name the batch, which passed its CRC check, in what is raised while its records are read."""
-    try:
-        yield
-    except WireError as problem:
-        raise UnreadableBatch(where, header.base_offset, str(problem)) from None

@@ -9,6 +9,7 @@ Source: KIP-98, message format v2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from kraft.seam import Buffer, WireError, require
@@ -147,6 +148,8 @@ def iter_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUT
         for _ in range(count):
             record, at = read_record(block, at, header)
             yield record
+        if at != len(block):
+            raise _left_over(len(block) - at, header)
 
 
 def iter_blocks(
@@ -158,9 +161,16 @@ def iter_blocks(
     records_max: int = BLOCK_RECORDS_MAX,
 ) -> Iterator[tuple[bytes, int]]:
     """The records' block of the batch at `position`, decompressed, in pieces of whole records: a piece, and how many
-    records it has (at most `records_max`). WireError if the batch is not exactly its records."""
+    records it has (at most `records_max`). The caller checks that these records fill the piece. WireError if the batch
+    is not exactly its pieces."""
     pieces = iter_opened(buffer, position, header, output_bytes_max=output_bytes_max)
-    left, block, start = header.record_count, b"", 0
+    left, block, start = header.record_count, next(pieces, b""), 0
+    if 0 < left <= records_max:
+        following = next(pieces, None)
+        if following is None:  # as nearly all batches are
+            yield block, left
+            return
+        pieces = chain((following,), pieces)
     while left > 0:
         end, count, missing = _whole_records(block, start, min(left, records_max))
         if not count:
@@ -173,7 +183,11 @@ def iter_blocks(
         start = end
     over = len(block) - start + len(next(filter(None, pieces), b""))
     if over:
-        raise WireError(f"at least {over} bytes are left over after the {header.record_count} records of a batch")
+        raise _left_over(over, header)
+
+
+def _left_over(count: int, header: BatchHeader) -> WireError:
+    return WireError(f"at least {count} bytes are left over after the {header.record_count} records of a batch")
 
 
 def _whole_records(block: bytes, start: int, count_max: int) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ Source: KIP-98 message format v2, KIP-534 (delete horizon).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from kraft.seam import Buffer, WireError, require
 from kraft.wire.compression import Compression, compress
@@ -31,9 +31,6 @@ RecordPlace = tuple[int, int, int, int, int, bytes | None, bool]
 """Where a record stands in its batch's block, and what compaction asks of it: its start, where its offset delta starts,
 its end, timestamp delta, offset delta, key, whether it has a value."""
 
-
-Pick = Callable[[list[RecordPlace]], list[RecordPlace]]
-"""Chooses the records of a piece that are kept."""
 
 TIMESTAMP_DELTA_MIN = -(2**63)
 OPENED_BYTES_MAX = 128 * 1024 * 1024
@@ -81,16 +78,16 @@ def scan_records(block: bytes, count: int) -> list[RecordPlace]:
 
 
 def rewrite_batch(
-    header: BatchHeader, batch: Buffer, pick: Pick, *, horizon_ms: int | None
+    header: BatchHeader, pieces: Iterable[tuple[bytes, list[RecordPlace]]], *, horizon_ms: int | None
 ) -> Generator[None, None, bytearray]:
-    """The batch with only the records (at least one) that `pick` keeps, in steps. `horizon_ms`: stamp this delete
-    horizon. WireError: a record's timestamp does not fit into 64 bits."""
+    """The batch with only the records (at least one) of `pieces`, a step for each: what `scan_batch` gives, without
+    what goes. `horizon_ms`: stamp this delete horizon. WireError: a record's timestamp does not fit into 64
+    bits."""
     base_timestamp, attributes = header.base_timestamp, header.attributes
     records, count, latest_delta = bytearray(), 0, TIMESTAMP_DELTA_MIN
-    for number, (block, places) in enumerate(scan_batch(header, batch)):
+    for number, (block, kept) in enumerate(pieces):
         if number:
             yield
-        kept = pick(places)
         if not kept:
             continue
         deltas = [place[3] for place in kept]

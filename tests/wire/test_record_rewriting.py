@@ -21,9 +21,8 @@ NOW_MS = 1_750_000_000_000
 def rewritten(batch: bytearray, keeps: list[bool], horizon_ms: int | None = None) -> bytearray:
     header = read_header(batch)
     left = iter(keeps)
-    steps = rewrite_batch(
-        header, batch, lambda places: [place for place in places if next(left)], horizon_ms=horizon_ms
-    )
+    pieces = ((block, [place for place in places if next(left)]) for block, places in scan_batch(header, batch))
+    steps = rewrite_batch(header, pieces, horizon_ms=horizon_ms)
     while True:
         try:
             next(steps)
@@ -145,4 +144,4 @@ def test_timestamps_beyond_64_bits_are_a_wire_error(base_timestamp: int, horizon
     batch = encode_batch([Record(0, 0, b"k", b"v"), Record(1, 1, b"k", b"v"), Record(2, -1, b"k", b"v")])
     header = read_header(batch)._replace(base_timestamp=base_timestamp)
     with pytest.raises(WireError, match="64 bits"):
-        list(rewrite_batch(header, batch, lambda places: places, horizon_ms=horizon_ms))
+        list(rewrite_batch(header, scan_batch(header, batch), horizon_ms=horizon_ms))
