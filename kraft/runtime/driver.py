@@ -246,16 +246,19 @@ class Driver:
         if self._left:  # what is still ready is told again, and nobody shall have two turns before it
             left, self._left = self._left, {}
             events.sort(key=lambda event: left.get(event[0], len(left)))
+        turns = self._turns
         for number, (fd, mask) in enumerate(events, 1):
             target = targets.get(fd)
             if target is not None:
                 target.on_ready(mask)
+                if turns and turns[-1] is target:
+                    self._use_share(turns, PASS_NS_MAX // len(events))
                 if now() > end_ns and number < len(events):
                     self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
                     break
-        if self._turns:
+        if turns:
             turns_end_ns = now() + TURNS_NS
-            self._take_turns(max(end_ns, turns_end_ns) if len(self._turns) == 1 else turns_end_ns)
+            self._take_turns(max(end_ns, turns_end_ns) if len(turns) == 1 else turns_end_ns)
         for callback in self._end_of_pass:
             callback()
         if self._woken:
@@ -264,6 +267,14 @@ class Driver:
                 channel.settle()
         self._in_pass = False
         self._count_pass(time.monotonic_ns() - started_ns)
+
+    def _use_share(self, turns: deque[Settleable], share_ns: int) -> None:
+        """Go on with the channel that has just been read for its share of the pass, so that what a peer sends at once
+        is handled at once where few peers send."""
+        channel, now = turns[-1], time.monotonic_ns
+        end_ns = now() + share_ns
+        while turns and turns[-1] is channel and now() < end_ns:
+            turns.pop().take_turn()
 
     def _take_turns(self, end_ns: int) -> None:
         turns, now = self._turns, time.monotonic_ns
