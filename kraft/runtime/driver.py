@@ -258,7 +258,7 @@ class Driver:
             target = targets.get(fd)
             if target is not None:
                 target.on_ready(mask)
-                if turns and turns[-1] is target:
+                if turns:
                     self._go_on(target, now() + PASS_NS_MAX // len(events))
                 if now() > end_ns and number < len(events):
                     self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
