@@ -25,7 +25,6 @@ from kraft.seam import Chunk, CloseReason, Connection, DiskError, FileRange, Han
 
 READ_BYTES_PER_PASS = 1 << 20
 """After so many the answers leave: who sends large requests may wait for one before it sends the next."""
-SEND_BYTES_PER_PASS = 4 << 20
 SENDFILE_BYTES_MIN = 32 * 1024
 """Below this a read from the page cache and one joined send is cheaper than sendfile (measured equal at 32 KiB)."""
 SENDFILE_BYTES_MAX = 1 << 20
@@ -314,7 +313,7 @@ class Channel:
 
     def _flush(self, connection: Connection, output: deque[Chunk]) -> None:
         """Send from the front of `output` until it is empty, the socket is full, or this pass's share is spent."""
-        budget = SEND_BYTES_PER_PASS
+        budget = self.driver.send_bytes_max
         try:
             while output:
                 first = output[0]

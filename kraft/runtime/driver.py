@@ -34,6 +34,11 @@ PASS_NS_MAX = 5_000_000
 TURNS_NS = 2_000_000
 """Turns of connections that have requests left get so much of a pass, however long its reads took; those of one
 connection alone get what the pass has left, if that is more."""
+TURNS_SHARE_NS = 500_000
+"""One of several goes on for so long, before the next."""
+SEND_BYTES_PER_PASS = 4 << 20
+SEND_BYTES_MIN = 128 * 1024
+"""Connections that are settled in one pass share what is sent in it; each may send so much."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
@@ -109,6 +114,8 @@ class Driver:
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
         """When the current pass began; channels stamp with it what they hear."""
+        self.send_bytes_max = SEND_BYTES_PER_PASS
+        """What a channel may send when it is settled."""
         self.channels: dict[int, Settleable] = {}
         self.nursery: trio.Nursery | None = None
         """For the few things that take a task: cold reads, accept back-off."""
@@ -246,29 +253,43 @@ class Driver:
         if self._left:  # what is still ready is told again, and nobody shall have two turns before it
             left, self._left = self._left, {}
             events.sort(key=lambda event: left.get(event[0], len(left)))
+        turns = self._turns
         for number, (fd, mask) in enumerate(events, 1):
             target = targets.get(fd)
             if target is not None:
                 target.on_ready(mask)
+                if turns:
+                    self._go_on(target, now() + PASS_NS_MAX // len(events))
                 if now() > end_ns and number < len(events):
                     self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
                     break
-        if self._turns:
+        if turns:
             turns_end_ns = now() + TURNS_NS
-            self._take_turns(max(end_ns, turns_end_ns) if len(self._turns) == 1 else turns_end_ns)
+            self._take_turns(max(end_ns, turns_end_ns) if len(turns) == 1 else turns_end_ns)
         for callback in self._end_of_pass:
             callback()
         if self._woken:
             woken, self._woken = self._woken, []
+            self.send_bytes_max = max(SEND_BYTES_MIN, SEND_BYTES_PER_PASS // len(woken))
             for channel in woken:
                 channel.settle()
         self._in_pass = False
         self._count_pass(time.monotonic_ns() - started_ns)
 
+    def _go_on(self, channel: object, end_ns: int) -> None:
+        """Further turns for the channel that has just had one, for its share of the pass: what a peer sends at once is
+        handled at once where few peers send, and answers of many turns leave in one send."""
+        turns, now = self._turns, time.monotonic_ns
+        while turns and turns[-1] is channel and now() < end_ns:
+            turns.pop().take_turn()
+
     def _take_turns(self, end_ns: int) -> None:
         turns, now = self._turns, time.monotonic_ns
         while turns:
-            turns.popleft().take_turn()
+            channel = turns.popleft()
+            share_end_ns = end_ns if not turns else min(end_ns, now() + TURNS_SHARE_NS)
+            channel.take_turn()
+            self._go_on(channel, share_end_ns)
             if now() > end_ns:
                 break
 

@@ -16,7 +16,7 @@ from itertools import islice
 
 import trio
 
-from kraft.runtime.channel import GATHER_BYTES_MAX, SEND_BYTES_PER_PASS, Channel
+from kraft.runtime.channel import GATHER_BYTES_MAX, Channel
 from kraft.runtime.driver import Driver
 from kraft.runtime.tls import distinguished_name
 from kraft.seam import Buffer, Chunk, CloseReason, Connection, DialOutcome, FileRange, Transport
@@ -185,7 +185,7 @@ class TlsChannel(Channel):
 
     def _flush(self, connection: Connection, output: deque[Chunk]) -> None:
         assert self._session is not None
-        budget = SEND_BYTES_PER_PASS
+        budget = self.driver.send_bytes_max
         while not (self._cipher or self._blocked or self._warming or self._ended):
             if not self._encrypt_some(connection):
                 return
