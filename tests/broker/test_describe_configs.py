@@ -67,8 +67,8 @@ def test_synonyms_list_every_layer_from_the_strongest(image: MetadataImage) -> N
         ("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC),
         ("log.retention.ms", "3000", ConfigSource.DYNAMIC_BROKER),
         ("log.retention.ms", "2000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        ("log.retention.hours", "7200000", ConfigSource.STATIC_BROKER),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+        ("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
     ]
     assert describe(harness, TOPIC, "orders").configs[0].synonyms == ()
 
