@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: levels of this process's loggers are set here, all else is decided by the active controller.
 AlterConfigs, its older way, knows no loggers.
 
-Each resource succeeds or fails alone; a resource that stands twice in a request fails. Source:
+Each resource succeeds or fails alone; a resource that a request names twice fails and is answered twice. Source:
 AlterConfigsRequest 0 to 2, IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
 """
 
@@ -39,31 +39,26 @@ class AlterOperation(IntEnum):
 def handle_incremental_alter_configs(broker: Broker, request: Request, session: Session) -> None:
     """Answer what can be said here, forward the rest."""
     message = read(request)
-    seen = Counter((resource.resource_type, resource.resource_name) for resource in message.resources)
-    done: dict[Any, Any] = {}
-    wanted: list[Any] = []
-    for resource in message.resources:
-        key = (resource.resource_type, resource.resource_name)
+    times = Counter(map(_key_of, message.resources))
+    done: dict[int, Any] = {}
+    for index, resource in enumerate(message.resources):
         try:
-            if seen[key] > 1:
+            if times[_key_of(resource)] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
-                require_config_right(
-                    broker,
-                    session,
-                    Operation.ALTER_CONFIGS,
-                    ConfigResourceType.BROKER_LOGGER,
-                    resource.resource_name,
-                )
+                name = resource.resource_name
+                require_config_right(broker, session, Operation.ALTER_CONFIGS, ConfigResourceType.BROKER_LOGGER, name)
                 _alter_loggers(broker, resource, validate_only=message.validate_only)
-                done[key] = _result(resource, ErrorCode.NONE, None)
-            else:
-                wanted.append(resource)
+                done[index] = _result(resource, ErrorCode.NONE, None)
         except Refused as refused:
-            done[key] = _result(resource, refused.error, str(refused))
+            done[index] = _result(resource, refused.error, str(refused))
+    wanted = [resource for index, resource in enumerate(message.resources) if index not in done]
 
     def finish(response: Any) -> Any:
-        return replace(response, responses=(*response.responses, *done.values()))
+        """In the order of the request."""
+        decided = {_key_of(result): result for result in response.responses}
+        results = (done.get(index) or decided[_key_of(one)] for index, one in enumerate(message.resources))
+        return replace(response, responses=tuple(results))
 
     def failure(error: ErrorCode, text: str) -> Any:
         failed = tuple(_result(resource, error, text) for resource in wanted)
@@ -101,6 +96,13 @@ def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> Non
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {broker.node_id}, but received {resource.resource_name}",
         )
+    times = Counter(config.name for config in resource.configs)
+    for config in resource.configs:
+        if times[config.name] > 1:
+            text = f"Error due to duplicate config keys: name {config.name!r} once."
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        if config.value is None and config.config_operation != AlterOperation.DELETE:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
     known = logger_levels()
     for config in resource.configs:
         if config.name not in known:
@@ -115,6 +117,10 @@ def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> Non
     if not validate_only:
         for config in resource.configs:
             set_level(config.name, config.value if config.config_operation == AlterOperation.SET else None)
+
+
+def _key_of(resource: Any) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
 
 
 def _result(resource: Any, error: ErrorCode, text: str | None) -> Any:

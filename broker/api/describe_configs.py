@@ -22,7 +22,6 @@ from kraft.broker.node.config_entries import (
 from kraft.broker.node.gates import Operation, Resource, ResourceType
 from kraft.broker.node.log_levels import logger_levels
 from kraft.broker.node.session import Session
-from kraft.config import KeyType
 from kraft.control.topic_names import topic_name_problem
 from kraft.control.topics import NO_SUCH_TOPIC
 from kraft.image import ConfigResourceType, config_type_name
@@ -95,6 +94,9 @@ def require_config_right(
         raise Refused(error, f"{operation.name} is not allowed on {type_.name} {name!r}")
 
 
+UNKNOWN_TYPE = 0
+"""Of keys that no table defines."""
+
 # One row per key: (name, value, source, read only, sensitive, type, doc, [(name, value, source) …])
 Row = tuple[str, str | None, int, bool, bool, int, str | None, list[tuple[str, str | None, int]]]
 
@@ -162,17 +164,16 @@ def _row(entry: ConfigEntry) -> Row:
         entry.value,
         entry.source,
         entry.read_only,
-        entry.key.is_sensitive,
-        entry.key.type,
-        entry.key.doc,
+        entry.is_sensitive,
+        UNKNOWN_TYPE if entry.key is None else entry.key.type,
+        None if entry.key is None else entry.key.doc,
         [(layer.name, layer.value, layer.source) for layer in entry.layers],
     )
 
 
 def _plain(values: Mapping[str, str], source: ConfigSource) -> Iterator[Row]:
     for name in sorted(values):
-        layer = (name, values[name], int(source))
-        yield name, values[name], source, False, False, KeyType.STRING, None, [layer]
+        yield name, values[name], source, False, False, UNKNOWN_TYPE, None, []
 
 
 def _told(row: Row, message: Any) -> Any:

@@ -33,13 +33,13 @@ def logger_levels() -> dict[str, str]:
 
 def is_level(word: str | None) -> bool:
     """Is this one of Kafka's level names?"""
-    return word is not None and word.upper() in LEVELS
+    return word in LEVELS
 
 
 def set_level(name: str, word: str | None) -> None:
     """Set a logger's level; None gives it back to its parent."""
     logger = logging.root if name == ROOT else logging.getLogger(name)
-    logger.setLevel(logging.NOTSET if word is None else LEVELS[word.upper()])
+    logger.setLevel(logging.NOTSET if word is None else LEVELS[word])
 
 
 def _word(level: int) -> str:

@@ -178,15 +178,21 @@ def _changes(settings: list[str], delete: list[str], append: list[str], subtract
 
 def _check_names(resource: ConfigResource, settings: list[str], delete: list[str]) -> None:
     """ConfigError for a key to delete that topics do not have, which the cluster would pass over; a warning for one to
-    set that has no effect. Whether a key may be set is the cluster's to say."""
+    set that has no effect or that no table defines. Whether a key may be set is the cluster's to say."""
     from kraft.client.admin import ResourceType
-    from kraft.config import BROKER_KEYS, TOPIC_KEYS, Effect, topic_key
+    from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, Effect, broker_key, topic_key
 
     is_topic = resource.type is ResourceType.TOPIC
     for name in delete if is_topic else ():
         topic_key(name)
     for entry in settings:
-        key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(entry.partition("=")[0].strip())
+        name = entry.partition("=")[0].strip()
+        if resource.type is ResourceType.BROKER:
+            try:
+                broker_key(name)
+            except ConfigError as problem:
+                warn(f"{problem}; brokers keep it and do not use it")
+        key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(name)
         if key is not None and key.effect is Effect.NO_EFFECT:
             warn(f"{key.name} has no effect: {key.reason}")
 

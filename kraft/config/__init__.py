@@ -18,10 +18,9 @@ from kraft.config.table import (
     topic_key,
     validate_broker_config,
     validate_topic_config,
-    validate_topic_configs,
 )
 from kraft.config.tls import TlsConfig
-from kraft.config.topic import TopicConfig, topic_value
+from kraft.config.topic import TopicConfig, topic_value, validate_topic_configs
 
 __all__ = [
     "BROKER_KEYS",

@@ -1,18 +1,27 @@
 """ConfigKey: what is known of one configuration key, and how its text becomes a value.
 
-A value is typed by its key: BOOLEAN bool; INT, SHORT, LONG int; DOUBLE float; LIST a tuple of strings; STRING, CLASS
-and PASSWORD str, or None where the key has no default.
+A value is typed by its key: BOOLEAN bool; INT, SHORT, LONG int; DOUBLE float; LIST a tuple of strings; STRING,
+CLASS and PASSWORD str, or None where the key has no default.
 Source: Kafka's ConfigDef and the config types of DescribeConfigs.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from kraft.config.errors import ConfigError
+
+INTEGER_DIGITS_MAX = 100
+"""Longer numbers fit no type; Python refuses to read very long ones."""
+
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+_INTEGER = re.compile("[+-]?[0-9]+")
+_DOUBLE = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[dDfF]?")
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
@@ -77,13 +86,29 @@ class ConfigKey:
     def parse(self, text: str) -> ConfigValue:
         """The typed value of `text`. ConfigError if it does not fit type or range, or the key is refused."""
         value = _PARSERS[self.type](self.name, text)
-        if self.effect is Effect.REFUSED and text.strip() != (self.default or ""):
+        if self.effect is Effect.REFUSED and (self.text_of(value) or "") != (self.default or ""):
             raise ConfigError(self.name, f"{shown(self, text)} is refused: {self.reason}")
         if self.validator is not None:
             expected = self.validator(value)
             if expected is not None:
                 raise ConfigError(self.name, f"the value {shown(self, text)} is not allowed: it {expected}")
         return value
+
+    def check(self, text: str) -> None:
+        """ConfigError if the key cannot be set to this: as `parse`, and a list must have no empty member."""
+        self.parse(text)
+        if self.type is KeyType.LIST and _trim(text) and not all(_members(text)):
+            raise ConfigError(self.name, f"the value {text!r} has an empty member: take a comma away")
+
+    def text_of(self, value: ConfigValue) -> str | None:
+        """A value of this key as Kafka writes it: parsed from ` 5000 ` it is 5000, from 0.30 0.3, from a,a a."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(dict.fromkeys(value))
+        return _java_double(value) if isinstance(value, float) else str(value)
 
     def require_dynamic(self, *, per_broker: bool) -> None:
         """ConfigError unless the key may change while nodes run, for one broker or for the cluster."""
@@ -102,8 +127,13 @@ def shown(key: ConfigKey, text: str) -> str:
     return "[hidden]" if key.is_sensitive else repr(text)
 
 
+def _trim(text: str) -> str:
+    """Without the blanks and control characters of ASCII at both ends, as Java trims."""
+    return text.strip(_JAVA_BLANKS)
+
+
 def _boolean(name: str, text: str) -> bool:
-    word = text.strip().lower()
+    word = _trim(text).lower()
     if word not in ("true", "false"):
         raise ConfigError(name, f"{text!r} is not a boolean: write true or false")
     return word == "true"
@@ -113,11 +143,10 @@ def _integer(bits: int) -> Callable[[str, str], int]:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def parse(name: str, text: str) -> int:
-        word = text.strip()
-        digits = word[1:] if word[:1] in "+-" and word[:1] else word
-        if not (digits.isascii() and digits.isdigit()):
+        word = _trim(text)
+        if not _INTEGER.fullmatch(word):
             raise ConfigError(name, f"{text!r} is not a whole number")
-        value = int(word)
+        value = int(word) if len(word) <= INTEGER_DIGITS_MAX else high + 1
         if not low <= value <= high:
             raise ConfigError(name, f"{text!r} does not fit {bits} bits: it must lie between {low} and {high}")
         return value
@@ -126,18 +155,33 @@ def _integer(bits: int) -> Callable[[str, str], int]:
 
 
 def _double(name: str, text: str) -> float:
-    try:
-        return float(text.strip())
-    except ValueError:
-        raise ConfigError(name, f"{text!r} is not a number") from None
+    found = _DOUBLE.fullmatch(_trim(text))
+    if found is None:
+        raise ConfigError(name, f"{text!r} is not a number")
+    return float(found[1])
+
+
+def _java_double(value: float) -> str:
+    """As Java's Double.toString: from a thousandth to ten million with a decimal point, else as 1.0E7."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    if not isinstance(exponent, int):
+        return repr(value)
+    first, rest = str(digits[0]), "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{first}.{rest}E{exponent + len(digits) - 1}"
 
 
 def _list(name: str, text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(filter(None, _members(text)))
+
+
+def _members(text: str) -> list[str]:
+    return [part.strip() for part in _trim(text).split(",")]
 
 
 def _string(name: str, text: str) -> str:
-    return text.strip()
+    return _trim(text)
 
 
 _PARSERS: Mapping[KeyType, Callable[[str, str], ConfigValue]] = MappingProxyType(

@@ -13,7 +13,7 @@ from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigValue, Effect
 from kraft.config.listeners import ListenerConfig, SecurityProtocol, parse_host_port
 from kraft.config.roles import check_roles, protocol_of, resolve_listeners
-from kraft.config.table import BROKER_KEYS, broker_key
+from kraft.config.table import BROKER_KEYS, broker_key, strip_listener_prefix
 from kraft.config.tls import TlsConfig, tls_config
 from kraft.seam import Address, DialMap
 
@@ -72,8 +72,10 @@ class NodeConfig:
         return "broker" in self.roles
 
     def overlay(self, dynamic: Mapping[str, str]) -> NodeConfig:
-        """This node with dynamic broker settings over its own; identity, roles and listeners stay as they are."""
-        changed = {name: broker_key(name).parse(text) for name, text in dynamic.items()}
+        """This node with dynamic broker settings over its own; identity, roles and listeners stay as they are.
+        Unknown keys are passed over."""
+        keys = {name: BROKER_KEYS.get(strip_listener_prefix(name)) for name in dynamic}
+        changed = {name: key.parse(dynamic[name]) for name, key in keys.items() if key is not None}
         return replace(self, values={**self.values, **changed}, properties={**self.properties, **dynamic})
 
     def is_set(self, key: str) -> bool:

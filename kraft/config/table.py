@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from kraft.config.errors import ConfigError
-from kraft.config.key import ConfigKey, ConfigValue
+from kraft.config.key import ConfigKey
 from kraft.config.tables import (
     coordinators,
     log,
@@ -46,6 +46,24 @@ TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
 """Topic key → the broker keys that give its default, the first that is set wins; each with its factor to ms."""
 
 
+PER_LISTENER_KEYS = frozenset(
+    f"ssl.{name}"
+    for name in (
+        "keystore.type",
+        "keystore.location",
+        "keystore.password",
+        "keystore.key",
+        "keystore.certificate.chain",
+        "key.password",
+        "truststore.type",
+        "truststore.location",
+        "truststore.password",
+        "truststore.certificates",
+    )
+)
+"""These change while nodes run only under the prefix of a listener."""
+
+
 def broker_key(name: str) -> ConfigKey:
     """The row of a broker key; `listener.name.<listener>.<key>` gives the row of `<key>`. ConfigError if unknown."""
     return _look_up(BROKER_KEYS, strip_listener_prefix(name), "broker")
@@ -64,20 +82,21 @@ def broker_synonym(topic_key_name: str) -> str | None:
 
 def validate_topic_config(name: str, value: str) -> None:
     """ConfigError if `name` is no topic key or cannot have this value."""
-    topic_key(name).parse(value)
-
-
-def validate_topic_configs(overrides: Mapping[str, str]) -> None:
-    """Each of a topic's overrides alone, then together. ConfigError names the first that is wrong."""
-    values = {name: topic_key(name).parse(text) for name, text in overrides.items()}
-    _require_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+    topic_key(name).check(value)
 
 
 def validate_broker_config(name: str, value: str, *, per_broker: bool) -> None:
-    """ConfigError if a broker key may not be changed while nodes run, not at this level, or not to this value."""
-    key = broker_key(name)
+    """ConfigError if a broker key may not be changed while nodes run, not at this level, or not to this value.
+
+    A key that Kafka does not define is taken: brokers pass it over.
+    """
+    key = BROKER_KEYS.get(strip_listener_prefix(name))
+    if key is None:
+        return
+    if name in PER_LISTENER_KEYS:
+        raise ConfigError(name, f"can change for one listener only: name it listener.name.<listener>.{name}")
     key.require_dynamic(per_broker=per_broker)
-    key.parse(value)
+    key.check(value)
 
 
 def strip_listener_prefix(name: str) -> str:
@@ -105,9 +124,3 @@ def _hint(keys: Iterable[str], name: str, kind: str) -> str:
         return f"; it is a {'topic' if kind == 'broker' else 'broker'} key"
     nearest = get_close_matches(name, [*keys], n=1, cutoff=0.5)
     return f"; did you mean {nearest[0]}?" if nearest else "; `kraft configs keys` lists all keys"
-
-
-def _require_order(values: Mapping[str, ConfigValue], low: str, high: str) -> None:
-    lower, upper = values.get(low), values.get(high)
-    if isinstance(lower, int) and isinstance(upper, int) and lower > upper:
-        raise ConfigError(low, f"{lower} is above {high}={upper}")

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigValue
 from kraft.config.node import NodeConfig
 from kraft.config.table import BROKER_KEYS, TOPIC_KEYS, TOPIC_SYNONYMS, topic_key
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,19 @@ def topic_value(
         if node is not None and node.is_set(synonym):
             return _scaled(node.values[synonym], factor)
     return key.default_value()
+
+
+def validate_topic_configs(
+    overrides: Mapping[str, str], dynamic_broker: Mapping[str, str] = _NONE, node: NodeConfig | None = None
+) -> None:
+    """Each of a topic's overrides alone, then together with what the topic inherits. ConfigError names the first that
+    is wrong."""
+    for name, text in overrides.items():
+        topic_key(name).check(text)
+    low, high = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    lower, upper = (topic_value(name, overrides, dynamic_broker, node) for name in (low, high))
+    if isinstance(lower, int) and isinstance(upper, int) and lower > upper:
+        raise ConfigError(low, f"{lower} is above {high}={upper}")
 
 
 def _scaled(value: ConfigValue, factor: int) -> ConfigValue:

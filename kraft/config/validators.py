@@ -32,6 +32,12 @@ def between(minimum: float, maximum: float) -> Validator:
     return check
 
 
+def gzip_level(value: ConfigValue) -> str | None:
+    """1 to 9, or -1"""
+    good = isinstance(value, int) and (1 <= value <= 9 or value == -1)
+    return None if good else "must lie between 1 and 9, or be -1"
+
+
 def one_of(*words: str, any_case: bool = False) -> Validator:
     """One of these words."""
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kraft.config import TOPIC_KEYS, TOPIC_SYNONYMS, ConfigKey, NodeConfig
+from kraft.config import TOPIC_KEYS, TOPIC_SYNONYMS, ConfigKey
 from kraft.control.decision import Context
 from kraft.image import ConfigResourceType, MetadataImage
 
-DYNAMIC_TOPIC, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 3, 4, 5
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = range(1, 6)
 """Kafka's ConfigSource codes, of the layers that the controller knows."""
+
+
+Layers = tuple[tuple[Mapping[str, str], int], ...]
+"""What is set for brokers, the strongest first, each with its source."""
 
 
 class DescribedConfig(NamedTuple):
@@ -27,33 +31,31 @@ def describe_topic_configs(
     image: MetadataImage, context: Context, overrides: Mapping[str, str]
 ) -> tuple[DescribedConfig, ...]:
     """All topic keys for a topic with these overrides, by name."""
-    dynamic = image.configs_of(ConfigResourceType.BROKER, "")
+    layers = (
+        (image.configs_of(ConfigResourceType.BROKER, str(context.config.node_id)), DYNAMIC_BROKER),
+        (image.configs_of(ConfigResourceType.BROKER, ""), DYNAMIC_DEFAULT_BROKER),
+        (context.config.properties, STATIC_BROKER),
+    )
     return tuple(
-        _describe(TOPIC_KEYS[name], overrides, dynamic, context.config)
+        _describe(TOPIC_KEYS[name], overrides, layers)
         for name in sorted(TOPIC_KEYS)
         if not TOPIC_KEYS[name].is_internal or name in overrides
     )
 
 
-def _describe(
-    key: ConfigKey, overrides: Mapping[str, str], dynamic: Mapping[str, str], node: NodeConfig
-) -> DescribedConfig:
-    value, source = next(_layers(key, overrides, dynamic, node), (key.default, DEFAULT))
+def _describe(key: ConfigKey, overrides: Mapping[str, str], layers: Layers) -> DescribedConfig:
+    value, source = next(_values(key, overrides, layers), (key.default, DEFAULT))
     return DescribedConfig(key.name, None if key.is_sensitive else value, source, is_sensitive=key.is_sensitive)
 
 
-def _layers(
-    key: ConfigKey, overrides: Mapping[str, str], dynamic: Mapping[str, str], node: NodeConfig
-) -> Iterator[tuple[str, int]]:
+def _values(key: ConfigKey, overrides: Mapping[str, str], layers: Layers) -> Iterator[tuple[str, int]]:
     if key.name in overrides:
         yield overrides[key.name], DYNAMIC_TOPIC
     synonyms = TOPIC_SYNONYMS.get(key.name, ())
-    for name, factor in synonyms:
-        if name in dynamic:
-            yield _scaled(dynamic[name], factor), DYNAMIC_DEFAULT_BROKER
-    for name, factor in synonyms:
-        if node.is_set(name):
-            yield _scaled(node.properties[name], factor), STATIC_BROKER
+    for values, source in layers:
+        for name, factor in synonyms:
+            if name in values:
+                yield _scaled(values[name], factor), source
 
 
 def _scaled(text: str, factor: int) -> str:

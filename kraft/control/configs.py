@@ -1,8 +1,9 @@
 """IncrementalAlterConfigs of topics and brokers (kraft-spec B.6, KIP-339, KIP-966).
 
-Invariants: each resource succeeds or fails alone, and is checked as it would be afterwards; a resource that stands
-twice fails; a change of min.insync.replicas clears the ELR that was built under the old value; min.insync.replicas
-stays set for the cluster and is never set for a single broker.
+Invariants: each resource succeeds or fails alone, and is checked as it would be afterwards, and then for existence. A
+resource that a request names twice fails and is answered twice. A wrong setting of a broker is an INVALID_REQUEST, of
+a topic an INVALID_CONFIG. A change of min.insync.replicas clears the ELR that was built under the old value;
+min.insync.replicas stays set for the cluster and is never set for a single broker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kraft.control.assignment import Refused
 from kraft.control.commands import AdminRequest
 from kraft.control.config_refusal import config_refusal
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, TOO_LARGE, Context, Decision
+from kraft.control.topic_names import topic_name_problem
 from kraft.image import ConfigResourceType, MetadataImage, config_type_name
 from kraft.image.events import ClearElr, Config, Event
 from kraft.wire.error_codes import ErrorCode
@@ -50,15 +52,10 @@ def _alter(
     asked = [_Resource(one.resource_type, one.resource_name) for one in command.request.resources]
     events: list[Event] = []
     results: list[tuple[_Resource, ErrorCode, str | None]] = []
-    reported: set[_Resource] = set()
     times = Counter(asked)
     for resource, one in zip(asked, command.request.resources, strict=True):
         if times[resource] > 1:
-            if resource not in reported:
-                reported.add(resource)
-                results.append(
-                    (resource, ErrorCode.INVALID_REQUEST, f"Duplicate resource. Name {resource.name!r} once.")
-                )
+            results.append((resource, ErrorCode.INVALID_REQUEST, f"Duplicate resource. Name {resource.name!r} once."))
             continue
         outcome = _alter_one(image, context, command, resource, one)
         if isinstance(outcome, Refused):
@@ -67,14 +64,14 @@ def _alter(
             events += outcome
             results.append((resource, ErrorCode.NONE, None))
     if len(events) > EVENTS_PER_COMMAND_MAX:
-        return [], [(resource, ErrorCode.POLICY_VIOLATION, TOO_LARGE) for resource in dict.fromkeys(asked)]
+        return [], [(resource, ErrorCode.POLICY_VIOLATION, TOO_LARGE) for resource in asked]
     return events, results
 
 
 def _alter_one(
     image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource, asked: Any
 ) -> list[Event] | Refused:
-    refusal = _refuse_resource(image, context, command, resource)
+    refusal = _refuse_resource(context, command, resource)
     if refusal is not None:
         return refusal
     resource_type = ConfigResourceType(resource.type)
@@ -82,9 +79,9 @@ def _alter_one(
     afterwards = _changed(asked, now, resource_type)
     if isinstance(afterwards, Refused):
         return afterwards
-    problem = _problem(resource_type, resource.name, now, afterwards)
-    if problem is not None:
-        return Refused(ErrorCode.INVALID_CONFIG, problem)
+    refusal = _refuse_values(image, context, resource, now, afterwards) or _refuse_absent(image, resource)
+    if refusal is not None:
+        return refusal
     # A broker key that is set to what it is makes the broker read it again (a keystore that was replaced).
     named = {config.name for config in asked.configs} if resource_type is ConfigResourceType.BROKER else set()
     events: list[Event] = [
@@ -97,32 +94,39 @@ def _alter_one(
     return events
 
 
-def _refuse_resource(
-    image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource
-) -> Refused | None:
-    """Authorisation, then whether this kind of resource is known, then whether it exists."""
+def _refuse_resource(context: Context, command: AdminRequest, resource: _Resource) -> Refused | None:
+    """Authorisation, then whether this kind of resource is known, then its name."""
     if resource.type == ConfigResourceType.TOPIC:
         if not context.authorize(command.requester, "ALTER_CONFIGS", "TOPIC", resource.name):
             return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
-        if resource.name not in image.topics:
-            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
-        return None
+        if resource.name == "":
+            return Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed. Name a topic.")
+        problem = topic_name_problem(resource.name)
+        return None if problem is None else Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if not context.authorize(command.requester, "ALTER_CONFIGS", "CLUSTER", "kafka-cluster"):
         return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if resource.type != ConfigResourceType.BROKER:
         return Refused(
             ErrorCode.INVALID_REQUEST, f"Unknown resource type {config_type_name(resource.type)}. {HAVE_CONFIGS}"
         )
+    if resource.name == "" or (resource.name.isascii() and resource.name.isdigit()):
+        return None
+    return Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"Unable to parse broker name as a base 10 number. It is {resource.name!r}; '' stands for all brokers.",
+    )
+
+
+def _refuse_absent(image: MetadataImage, resource: _Resource) -> Refused | None:
+    if resource.type == ConfigResourceType.TOPIC:
+        if resource.name in image.topics:
+            return None
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
     if resource.name == "":
         return None
-    if not (resource.name.isascii() and resource.name.isdigit()):
-        return Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"Unable to parse broker name as a base 10 number. It is {resource.name!r}; '' stands for all brokers.",
-        )
     node_id = int(resource.name) if len(resource.name) <= BROKER_ID_DIGITS_MAX else None
-    known = node_id is not None and (node_id in image.brokers or node_id in image.controllers)
-    return None if known else Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {resource.name} found.")
+    known = str(node_id) == resource.name and (node_id in image.brokers or node_id in image.controllers)
+    return None if known else Refused(ErrorCode.INVALID_REQUEST, f"No node with id {resource.name} found.")
 
 
 def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
@@ -130,7 +134,7 @@ def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict
     times = Counter(config.name for config in asked.configs)
     for config in asked.configs:
         name, operation = config.name, config.config_operation
-        if not name or times[name] > 1:
+        if times[name] > 1:
             return Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: name {name!r} once.")
         if operation == DELETE:
             values.pop(name, None)
@@ -171,21 +175,31 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _problem(resource_type: ConfigResourceType, name: str, now: Values, afterwards: Values) -> str | None:
+def _refuse_values(
+    image: MetadataImage, context: Context, resource: _Resource, now: Values, afterwards: Values
+) -> Refused | None:
     """Why these values may not stand, or None."""
+    of_topic = resource.type == ConfigResourceType.TOPIC
     try:
-        if resource_type is ConfigResourceType.TOPIC:
-            validate_topic_configs(afterwards)
+        if of_topic:
+            validate_topic_configs(afterwards, image.broker_configs(context.config.node_id), context.config)
             return None
         for key, value in afterwards.items():
             if now.get(key) != value:
-                validate_broker_config(key, value, per_broker=name != "")
+                validate_broker_config(key, value, per_broker=resource.name != "")
     except ConfigError as problem:
-        return config_refusal(problem, afterwards, of_topic=resource_type is ConfigResourceType.TOPIC)
-    if name != "" and MIN_INSYNC_REPLICAS in afterwards:
-        return f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled. Set that of the cluster."
-    if name == "" and MIN_INSYNC_REPLICAS in now and MIN_INSYNC_REPLICAS not in afterwards:
-        return f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled. Set it to another value."
+        code = ErrorCode.INVALID_CONFIG if of_topic else ErrorCode.INVALID_REQUEST
+        return Refused(code, config_refusal(problem, afterwards, of_topic=of_topic))
+    return _refuse_min_insync_replicas(resource, now, afterwards)
+
+
+def _refuse_min_insync_replicas(resource: _Resource, now: Values, afterwards: Values) -> Refused | None:
+    if resource.name != "" and MIN_INSYNC_REPLICAS in afterwards:
+        text = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled. Set that of the cluster."
+        return Refused(ErrorCode.INVALID_CONFIG, text)
+    if resource.name == "" and MIN_INSYNC_REPLICAS in now and MIN_INSYNC_REPLICAS not in afterwards:
+        text = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled. Set it to another value."
+        return Refused(ErrorCode.INVALID_CONFIG, text)
     return None
 
 

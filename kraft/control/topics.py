@@ -154,7 +154,7 @@ def _create_one(
     problem = _problem(image, context, command, topic.name, taken)
     if problem is not None:
         return problem
-    configs = _valid_configs(topic)
+    configs = _valid_configs(image, context, topic)
     if isinstance(configs, Refused):
         return configs
     by_hand = _by_hand(topic)
@@ -235,13 +235,13 @@ def _problem(
     return None
 
 
-def _valid_configs(topic: Any) -> dict[str, str] | Refused:
+def _valid_configs(image: MetadataImage, context: Context, topic: Any) -> dict[str, str] | Refused:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         return Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     values = {config.name: config.value for config in topic.configs}
     try:
-        validate_topic_configs(values)
+        validate_topic_configs(values, image.broker_configs(context.config.node_id), context.config)
     except ConfigError as problem:
         return Refused(ErrorCode.INVALID_CONFIG, config_refusal(problem, values, of_topic=True))
     return dict(sorted(values.items()))

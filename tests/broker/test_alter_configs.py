@@ -93,3 +93,20 @@ def test_every_resource_hears_that_no_controller_answered() -> None:
     cluster.controller.failing = Outcome.TIMED_OUT
     errors = alter(cluster, resource(TOPIC, "orders"), resource(BROKER, "1"))
     assert errors == [ErrorCode.REQUEST_TIMED_OUT] * 2
+
+
+def test_every_resource_is_answered_in_the_order_of_the_request() -> None:
+    cluster = Cluster()
+    wanted = [
+        resource(TOPIC, "orders", retention_ms="1"),
+        resource(LOGGER, "1", root="INFO"),
+        resource(TOPIC, "missing", retention_ms="1"),
+        resource(TOPIC, "orders", retention_ms="2"),
+    ]
+    response = cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=wanted, validate_only=True)
+    assert [(row.resource_name, row.error_code) for row in response.responses] == [
+        ("orders", ErrorCode.INVALID_REQUEST),
+        ("1", ErrorCode.NONE),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("orders", ErrorCode.INVALID_REQUEST),
+    ]

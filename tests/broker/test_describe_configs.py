@@ -67,10 +67,67 @@ def test_synonyms_list_every_layer_from_the_strongest(image: MetadataImage) -> N
         ("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC),
         ("log.retention.ms", "3000", ConfigSource.DYNAMIC_BROKER),
         ("log.retention.ms", "2000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        ("log.retention.hours", "7200000", ConfigSource.STATIC_BROKER),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+        ("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
     ]
     assert describe(harness, TOPIC, "orders").configs[0].synonyms == ()
+
+
+def test_a_setting_of_the_file_alone_is_no_synonym_of_a_topic_key_with_another_first_name(image: MetadataImage) -> None:
+    bare = image_of(*three_brokers(), *orders())
+    harness = BrokerHarness(bare, properties={"log.retention.hours": "2", "log.segment.bytes": "2000000"})
+    told = by_name(describe(harness, TOPIC, "orders", include_synonyms=True))
+    assert (told["retention.ms"].value, told["retention.ms"].config_source, told["retention.ms"].synonyms) == (
+        "7200000",
+        ConfigSource.DEFAULT,
+        (),
+    )
+    assert [(s.name, s.value, s.source) for s in told["segment.bytes"].synonyms] == [
+        ("log.segment.bytes", "2000000", ConfigSource.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),
+    ]
+    assert told["remote.storage.enable"].synonyms == ()
+
+
+GIVEN_AND_REPORTED = [
+    ("retention.ms", " 5000 ", "5000"),
+    ("preallocate", "TRUE", "true"),
+    ("min.cleanable.dirty.ratio", "0.30", "0.3"),
+    ("cleanup.policy", "delete,delete", "delete"),
+]
+
+
+@pytest.mark.parametrize(("key", "given", "reported"), GIVEN_AND_REPORTED)
+def test_a_value_is_reported_as_it_is_parsed(key: str, given: str, reported: str) -> None:
+    image = image_of(*three_brokers(), *orders(), events.Config(TOPIC, "orders", key, given))
+    told = by_name(describe(BrokerHarness(image), TOPIC, "orders", include_synonyms=True, keys=[key]))[key]
+    assert (told.value, told.synonyms[0].value, told.config_source) == (reported, reported, ConfigSource.DYNAMIC_TOPIC)
+
+
+def test_a_value_of_a_broker_is_reported_as_it_is_parsed_and_its_synonyms_as_they_were_set() -> None:
+    image = image_of(*three_brokers(), events.Config(BROKER, "1", "log.retention.ms", " 5000 "))
+    told = by_name(describe(BrokerHarness(image), BROKER, "1", include_synonyms=True))
+    assert told["log.retention.ms"].value == "5000"
+    assert [(s.name, s.value, s.source) for s in told["log.retention.ms"].synonyms] == [
+        ("log.retention.ms", " 5000 ", ConfigSource.DYNAMIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+    ]
+    assert [(s.name, s.value) for s in told["log.retention.hours"].synonyms] == [("log.retention.hours", "168")]
+    assert [s.name for s in told["log.flush.interval.ms"].synonyms] == []
+
+
+def test_a_broker_key_that_kafka_does_not_define_is_told_without_its_value() -> None:
+    image = image_of(
+        *three_brokers(),
+        events.Config(BROKER, "1", "my.plugin.key", "x"),
+        events.Config(BROKER, "", "other.key", "y"),
+        events.Config(BROKER, "", "log.retention.ms", "7"),
+    )
+    harness = BrokerHarness(image)
+    for name, key in (("1", "my.plugin.key"), ("", "other.key")):
+        told = by_name(describe(harness, BROKER, name))[key]
+        assert (told.value, told.is_sensitive, told.read_only, told.config_type) == (None, True, True, 0)
+    assert by_name(describe(harness, BROKER, "1"))["log.retention.ms"].value == "7"
 
 
 def test_only_the_keys_that_were_asked_for_are_told(image: MetadataImage) -> None:
@@ -159,7 +216,9 @@ def test_the_level_of_a_logger_is_set_and_told_and_given_back() -> None:
     [
         (("no.such.logger", 0, "INFO"), ErrorCode.INVALID_CONFIG),
         (("kraft.broker", 0, "LOUD"), ErrorCode.INVALID_CONFIG),
-        (("kraft.broker", 0, None), ErrorCode.INVALID_CONFIG),
+        (("kraft.broker", 0, "debug"), ErrorCode.INVALID_CONFIG),
+        (("kraft.broker", 0, None), ErrorCode.INVALID_REQUEST),
+        (("kraft", 0, "ERROR"), ErrorCode.INVALID_REQUEST),
         (("kraft.broker", 2, "INFO"), ErrorCode.INVALID_REQUEST),
         (("root", 1, None), ErrorCode.INVALID_REQUEST),
     ],

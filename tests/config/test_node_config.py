@@ -210,7 +210,7 @@ def test_secrets_do_not_appear_in_errors_or_in_the_representation() -> None:
 
 def test_dynamic_settings_are_laid_over_the_nodes_own() -> None:
     config = NodeConfig.parse({**BROKER, "log.retention.ms": "5"})
-    changed = config.overlay({"log.retention.ms": "7"})
+    changed = config.overlay({"log.retention.ms": "7", "my.plugin.key": "x"})
     assert (config.integer("log.retention.ms"), changed.integer("log.retention.ms")) == (5, 7)
     assert changed.listeners == config.listeners
 

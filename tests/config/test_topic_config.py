@@ -93,9 +93,12 @@ def test_only_dynamic_broker_keys_change_while_nodes_run() -> None:
     validate_broker_config("log.retention.ms", "1", per_broker=False)
     with pytest.raises(ConfigError, match="cannot change while the node runs"):
         validate_broker_config("node.id", "4", per_broker=True)
-    validate_broker_config("ssl.keystore.location", "/x.pem", per_broker=True)
-    with pytest.raises(ConfigError, match="one broker only"):
-        validate_broker_config("ssl.keystore.location", "/x.pem", per_broker=False)
+    prefixed = "listener.name.internal.ssl.keystore.location"
+    validate_broker_config(prefixed, "/x.pem", per_broker=True)
+    with pytest.raises(ConfigError, match="for one broker only"):
+        validate_broker_config(prefixed, "/x.pem", per_broker=False)
+    with pytest.raises(ConfigError, match="one listener only"):
+        validate_broker_config("ssl.keystore.location", "/x.pem", per_broker=True)
 
 
 def test_every_synonym_leads_to_a_broker_key_of_the_same_default() -> None:

@@ -73,10 +73,25 @@ WRONG: list[tuple[Any, ErrorCode]] = [
         lambda: altered(TOPIC, "orders", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)),
         ErrorCode.INVALID_REQUEST,
     ),
-    (lambda: altered(BROKER, "9", ("log.cleaner.threads", SET, "2")), ErrorCode.BROKER_ID_NOT_REGISTERED),
+    (lambda: altered(BROKER, "9", ("log.cleaner.threads", SET, "2")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "01", ("log.cleaner.threads", SET, "2")), ErrorCode.INVALID_REQUEST),
     (lambda: altered(BROKER, "\u00b2", ("log.cleaner.threads", SET, "2")), ErrorCode.INVALID_REQUEST),
     (lambda: altered(BROKER, "one", ("log.cleaner.threads", SET, "2")), ErrorCode.INVALID_REQUEST),
-    (lambda: altered(BROKER, "1", ("node.id", SET, "2")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(BROKER, "1", ("node.id", SET, "2")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "1", ("log.cleaner.threads", SET, "many")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "", ("log.retention.ms", SET, "soon")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "1", ("log.retention.ms", APPEND, "5")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(BROKER, "1", ("ssl.keystore.location", SET, "/k.pem")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(BROKER, "", ("listener.name.a.ssl.keystore.location", SET, "/k")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(TOPIC, "", ("retention.ms", SET, "1")), ErrorCode.INVALID_REQUEST),
+    (lambda: altered(TOPIC, "a b", ("retention.ms", SET, "1")), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (lambda: altered(TOPIC, "..", ("retention.ms", SET, "1")), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (lambda: altered(TOPIC, "gone", ("retention.ms", SET, "soon")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("", SET, "1")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("cleanup.policy", SET, "delete,")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("retention.ms", SET, "9" * 5_000)), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("compression.gzip.level", SET, "0")), ErrorCode.INVALID_CONFIG),
+    (lambda: altered(TOPIC, "orders", ("min.cleanable.dirty.ratio", SET, "0_1")), ErrorCode.INVALID_CONFIG),
     (lambda: altered(16, "x", ("interval.ms", SET, "2")), ErrorCode.INVALID_REQUEST),
 ]
 
@@ -88,10 +103,10 @@ def test_each_resource_succeeds_or_fails_alone(resource: Any, code: ErrorCode) -
     assert dict(cluster.image.topic_configs("users")) == {"retention.ms": "5"}
 
 
-def test_a_resource_that_stands_twice_is_refused() -> None:
+def test_a_resource_that_a_request_names_twice_is_refused_twice() -> None:
     cluster = cluster_with_topics()
     twice = [altered(TOPIC, "orders", ("retention.ms", SET, value)) for value in ("5", "6")]
-    assert alter(cluster, *twice) == [ErrorCode.INVALID_REQUEST]
+    assert alter(cluster, *twice) == [ErrorCode.INVALID_REQUEST] * 2
     assert not cluster.image.topic_configs("orders")
 
 
@@ -193,7 +208,7 @@ def test_a_request_with_very_many_resources_or_keys_is_looked_through_once() -> 
     cluster = cluster_with_topics()
     CountedName.compared = 0
     codes = alter(
-        cluster, *(altered(TOPIC, CountedName(f"topic-{number}"), ("k", SET, "1")) for number in range(2_000))
+        cluster, *(altered(TOPIC, CountedName(f"topic-{number}"), ("flush.ms", SET, "1")) for number in range(2_000))
     )
     assert set(codes) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     keys = [(CountedName(f"key-{number}"), SET, "1") for number in range(2_000)]
@@ -201,7 +216,33 @@ def test_a_request_with_very_many_resources_or_keys_is_looked_through_once() -> 
     assert CountedName.compared < 20_000
 
 
-def test_a_broker_id_of_very_many_digits_is_one_that_nobody_has() -> None:
+def test_a_broker_id_of_very_many_digits_is_refused_as_unknown() -> None:
     assert alter(cluster_with_topics(), altered(BROKER, "9" * 5_000, ("background.threads", SET, "1"))) == [
-        ErrorCode.BROKER_ID_NOT_REGISTERED
+        ErrorCode.INVALID_REQUEST
     ]
+
+
+def test_a_broker_key_that_kafka_does_not_define_is_stored() -> None:
+    cluster = cluster_with_topics()
+    assert alter(
+        cluster, altered(BROKER, "1", ("my.plugin.key", SET, "x")), altered(BROKER, "", ("other", SET, "y"))
+    ) == [
+        0,
+        0,
+    ]
+    assert cluster.image.configs_of(ConfigResourceType.BROKER, "1")["my.plugin.key"] == "x"
+
+
+def test_values_are_stored_as_they_were_given() -> None:
+    cluster = cluster_with_topics()
+    assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, " 5000 "), ("preallocate", SET, "FALSE"))) == [
+        0
+    ]
+    assert dict(cluster.image.topic_configs("orders")) == {"retention.ms": " 5000 ", "preallocate": "FALSE"}
+
+
+def test_a_minimum_compaction_lag_above_the_inherited_maximum_is_refused() -> None:
+    cluster = cluster_with_topics()
+    assert alter(cluster, altered(BROKER, "", ("log.cleaner.max.compaction.lag.ms", SET, "10"))) == [0]
+    lag = altered(TOPIC, "orders", ("min.compaction.lag.ms", SET, "11"))
+    assert alter(cluster, lag) == [ErrorCode.INVALID_CONFIG]

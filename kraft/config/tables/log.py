@@ -15,7 +15,7 @@ from kraft.config.tables.reasons import (
     WITH_RECOVERY_POINTS,
 )
 from kraft.config.tables.row import BOOLEAN, CLASS, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, PER_BROKER, STRING, key
-from kraft.config.validators import at_least, between, each_of, one_of
+from kraft.config.validators import at_least, between, each_of, gzip_level, one_of
 
 KEYS: tuple[ConfigKey, ...] = (
     key("log.dirs", LIST, None, "Folders for partition data, comma-separated; log.dir if not set."),
@@ -79,7 +79,7 @@ KEYS: tuple[ConfigKey, ...] = (
         INT,
         "-1",
         "Level when compression.type is gzip.",
-        between(-1, 9),
+        gzip_level,
         update=CLUSTER_WIDE,
         no_effect=DEFAULT_LEVELS,
     ),

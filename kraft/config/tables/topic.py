@@ -9,7 +9,7 @@ from kraft.config.tables.reasons import (
     NO_TIER,
 )
 from kraft.config.tables.row import BOOLEAN, DOUBLE, INT, LIST, LONG, STRING, key
-from kraft.config.validators import at_least, between, each_of, one_of, throttled_replicas
+from kraft.config.validators import at_least, between, each_of, gzip_level, one_of, throttled_replicas
 
 KEYS: tuple[ConfigKey, ...] = (
     key(
@@ -142,7 +142,7 @@ KEYS: tuple[ConfigKey, ...] = (
         INT,
         "-1",
         "Level when compression.type is gzip.",
-        between(-1, 9),
+        gzip_level,
         broker="compression.gzip.level",
         no_effect=DEFAULT_LEVELS,
     ),
