@@ -156,7 +156,10 @@ def require_known_host(bootstrap_servers: str) -> None:
     """CommandFailed if no name among these addresses leads anywhere: to ask again would be in vain."""
     from kraft.deploy.launch.hosts import is_known_host
 
-    hosts = [address.host for address in parse_bootstrap(bootstrap_servers)]
+    try:
+        hosts = [address.host for address in parse_bootstrap(bootstrap_servers)]
+    except ValueError as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
     if not any(map(is_known_host, hosts)):
         named = ", ".join(dict.fromkeys(hosts))
         raise CommandFailed(f"unknown host: {named}; correct --bootstrap-server", code=EXIT_UNREACHABLE)
