@@ -19,6 +19,7 @@ from kraft.raft.voter_changes import (
     without_voter,
 )
 from kraft.seam import Address
+from kraft.seam.ids import encode_uuid
 from kraft.wire.error_codes import ErrorCode
 
 from .single import ME, A, B, C, Single, directory, key, voter_set
@@ -61,6 +62,16 @@ def test_what_is_not_legal_is_refused() -> None:
     assert code(without_voter(voter_set(ME, directories=True), key(ME))) is ErrorCode.VOTER_NOT_FOUND
     assert code(with_address(THREE, voter(C))) is ErrorCode.VOTER_NOT_FOUND
     assert code(with_address(THREE, other_disk)) is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_a_refusal_names_directories_as_kafka_writes_them() -> None:
+    refused = without_voter(THREE, ReplicaKey(A, directory(99)))
+    assert isinstance(refused, VotersRefused)
+    for one in (99, A):
+        assert encode_uuid(directory(one)) in refused.message
+    unnamed = without_voter(THREE, ReplicaKey(A))
+    assert isinstance(unnamed, VotersRefused)
+    assert "directory (any)" in unnamed.message
 
 
 def test_a_static_set_is_not_changed() -> None:
