@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -164,15 +163,15 @@ def _without_doubled_subject(text: str) -> str:
 
 def require_known_host(bootstrap_servers: str) -> None:
     """CommandFailed if no name among these addresses leads anywhere: to ask again would be in vain."""
-    hosts = [address.host for address in parse_bootstrap(bootstrap_servers)]
-    for host in hosts:
-        try:
-            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except OSError:
-            continue
-        return
-    named = ", ".join(dict.fromkeys(hosts))
-    raise CommandFailed(f"unknown host: {named}; correct --bootstrap-server", code=EXIT_UNREACHABLE)
+    from kraft.deploy.launch.hosts import is_known_host
+
+    try:
+        hosts = [address.host for address in parse_bootstrap(bootstrap_servers)]
+    except ValueError as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+    if not any(map(is_known_host, hosts)):
+        named = ", ".join(dict.fromkeys(hosts))
+        raise CommandFailed(f"unknown host: {named}; correct --bootstrap-server", code=EXIT_UNREACHABLE)
 
 
 def whom_to_ask(given: str | None) -> tuple[str, str]:

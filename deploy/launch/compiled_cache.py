@@ -27,11 +27,11 @@ PER_PROCESS = "def __hash__"
 
 
 class CompiledCache:
-    """The compiled form of texts, in memory and in the file at `path`."""
+    """The compiled form of texts, in memory and in the file at `path` (None: in memory alone)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known = _read(path)
+        self._known = {} if path is None else _read(path)
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -64,13 +64,16 @@ class CompiledCache:
         finally:
             del dataclasses.exec  # type: ignore[attr-defined]
             del attr._make.compile  # type: ignore[attr-defined]
-        if len(known) > count:
+        if self._path is not None and len(known) > count:
             _write(self._path, known)
 
 
-def cache_path() -> Path:
-    """The file of this Python version: its bytecode is its own."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+def cache_path() -> Path | None:
+    """The file of this Python version: its bytecode is its own. None for a user without a home."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError:
+        return None
     return Path(base) / "kraft" / f"methods-{importlib.util.MAGIC_NUMBER.hex()}.code"
 
 

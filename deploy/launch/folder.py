@@ -66,7 +66,14 @@ class ClusterFolder:
         return self.path / str(node_id)
 
     def exists(self) -> bool:
-        return self.description.is_file()
+        """Whether it holds a cluster. LaunchError if this user may not look."""
+        try:
+            return self.description.is_file()
+        except PermissionError:
+            raise self._not_ours() from None
+
+    def _not_ours(self) -> LaunchError:
+        return LaunchError("not-ours", f"{self.path} is closed to this user; act on it as its owner or as root")
 
     def create(self, layout: ClusterLayout, cluster_id: str) -> None:
         """Make or update the folder for this layout. LaunchError if it holds something else."""
@@ -102,6 +109,8 @@ class ClusterFolder:
                     "use the release that wrote it",
                 )
             return ClusterLayout(**described["layout"]), described["cluster_id"]
+        except PermissionError:
+            raise self._not_ours() from None
         except OSError:
             raise LaunchError(
                 "no-cluster", f"{self.path} holds no kraft cluster; start one with kraft up --data {self.path}"
@@ -149,7 +158,7 @@ def started_folders() -> list[ClusterFolder]:
         paths = (state_directory() / "last").read_text().splitlines()
     except OSError:
         return []
-    return [folder for folder in map(ClusterFolder, paths) if folder.exists()]
+    return [folder for folder in map(ClusterFolder, paths) if os.path.isfile(folder.description)]
 
 
 def last_folder() -> ClusterFolder:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 from kraft.deploy.cli.node_logs import merge_by_time, read_from
+from kraft.deploy.launch.logs import _render_line
 
 FIRST = ["2026-01-01T00:00:01.000001Z INFO a", "2026-01-01T00:00:03.5Z ERROR c", "Traceback …", "  in f"]
 SECOND = ["2026-01-01T00:00:02.1Z INFO b", "2026-01-01T00:00:04Z INFO d"]
@@ -23,3 +25,8 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -
     assert (text, position) == ("one\n", 4)
     log.write_text("one\ntwo\n")
     assert read_from(log, position) == ("two\n", 8)
+
+
+def test_ids_in_a_log_line_are_written_as_kafka_writes_them() -> None:
+    fields = {"timestamp": "T", "level": "info", "event": "it opens", "topic_id": UUID(int=1)}
+    assert _render_line(None, "info", fields) == "T INFO    it opens topic_id=AAAAAAAAAAAAAAAAAAAAAQ"

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kraft.deploy.launch.compiled_cache import CompiledCache
+import pytest
+
+from kraft.deploy.launch.compiled_cache import CompiledCache, cache_path
 
 
 def make_class() -> type:
@@ -25,6 +27,18 @@ def require_working(point: type) -> None:
     assert point(1) == point(1, 2)
     assert repr(point(1)).endswith("Point(x=1, y=2)")
     assert hash(point(1)) == hash(point(1, 2))
+
+
+def test_a_user_without_a_home_has_a_cache_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    cache = CompiledCache(cache_path())
+    with cache.active():
+        require_working(make_class())
+    assert cache_path() is None
 
 
 def test_what_was_compiled_once_is_found_again(tmp_path: Path) -> None:

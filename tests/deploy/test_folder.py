@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -65,6 +66,21 @@ def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     folder.description.write_text("{")
     with pytest.raises(LaunchError, match=r"cluster\.json is damaged"):
         folder.read()
+
+
+def test_a_folder_that_is_closed_to_this_user_is_not_said_to_be_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *arguments: object, **options: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    folder = ClusterFolder(tmp_path)
+    folder.create(LAYOUT, "an-id")
+    for name in ("read_text", "is_file"):
+        monkeypatch.setattr(Path, name, refuse)
+    for ask in (folder.read, folder.exists):
+        with pytest.raises(LaunchError, match="is closed to this user; act on it as its owner or as root"):
+            ask()
 
 
 def test_an_unknown_node_is_answered_with_those_there_are(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from kraft.raft.voter_changes import (
     without_voter,
 )
 from kraft.seam import Address
+from kraft.seam.ids import encode_uuid
 from kraft.wire.error_codes import ErrorCode
 
 from .single import ME, A, B, C, Single, directory, key, voter_set
@@ -81,6 +82,13 @@ def test_refusals_begin_with_the_words_of_kafkas_tools() -> None:
     for outcome, words in refused:
         assert isinstance(outcome, VotersRefused)
         assert outcome.message.startswith(words)
+
+
+def test_a_refusal_names_directories_as_kafka_writes_them() -> None:
+    refused = without_voter(THREE, ReplicaKey(A, directory(99)))
+    assert isinstance(refused, VotersRefused)
+    for one in (99, A):
+        assert encode_uuid(directory(one)) in refused.message
 
 
 def test_a_static_set_is_not_changed() -> None:

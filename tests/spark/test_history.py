@@ -303,7 +303,7 @@ def test_a_diff_has_a_row_for_each_thing_that_came_or_went_and_each_field_that_c
         "payments",
         None,
     )
-    assert json.loads(row["before"]) == {"id": str(PAYMENTS)}
+    assert json.loads(row["before"]) == {"id": id_text(PAYMENTS)}
     assert (row["as_of_offset"], row["as_of"]) == (15, at(6))
 
 

@@ -51,7 +51,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "deploy/cli/spark_progress.py": ("threading",),
     # programs: the command line, and what starts processes
     "deploy/cli/": ("time", "random", "subprocess.Popen", "tempfile", "builtins.open", "os.open"),
-    "deploy/launch/": ("time", "random", "socket", "subprocess", "tempfile", "builtins.open", "os.open", "os.fork"),
+    "deploy/launch/": ("time", "random", "socket", "subprocess", "builtins.open", "os.open", "os.fork"),
     # what keeps chance to the seed
     "sim/world/chance.py": ("random.Random",),
     "sim/cores/heap.py": ("random.Random",),

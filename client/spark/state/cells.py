@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from uuid import UUID
 
 from kraft.client.core.records import TopicPartition
+from kraft.seam.ids import encode_uuid
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def time_of(ms: int | None) -> datetime | None:
 @lru_cache(maxsize=1024)
 def id_text(value: UUID | None) -> str | None:
     """An id as Kafka's tools print it: 22 characters of URL-safe base64. Zeroes stand for no id."""
-    return None if value is None or value.int == 0 else urlsafe_b64encode(value.bytes).decode().rstrip("=")
+    return None if value is None or value.int == 0 else encode_uuid(value)
 
 
 def known(value: int | None) -> int | None:
