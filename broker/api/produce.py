@@ -13,7 +13,7 @@ from uuid import UUID
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
-from kraft.broker.node.prepare_batch import Prepared, open_off_the_loop, prepare_at_once
+from kraft.broker.node.prepare_batch import Prepared, open_off_the_loop, prepare_at_once, takes_long
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
@@ -24,6 +24,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.record_validation import BatchRefused
 from kraft.wire.records import (
+    ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
@@ -80,7 +81,10 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
     header, size = found
     attributes = header.attributes
     rules = partition.rules
-    if attributes & SPECIAL_ATTRIBUTES or (rules.codec is not None and attributes & 7 != rules.codec):
+    codec = attributes & ATTRIBUTE_CODEC_MASK
+    if attributes & SPECIAL_ATTRIBUTES or (rules.codec is not None and codec != rules.codec):
+        return False
+    if codec and takes_long(header):
         return False
     if size != len(data):
         data = data[:size]

@@ -52,6 +52,13 @@ OPENED_USUALLY_BYTES_MIN = 1024 * 1024
 Prepared = tuple[memoryview, BatchHeader]
 
 
+def takes_long(header: BatchHeader) -> bool:
+    """Its records are not walked on the loop."""
+    return header.record_count > RECORDS_AT_ONCE_MAX or (
+        header.attributes & ATTRIBUTE_CODEC_MASK != 0 and header.size_bytes > COMPRESSED_AT_ONCE_BYTES_MAX
+    )
+
+
 def prepare_at_once(
     data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int
 ) -> BatchHeader | BatchRefused | None:
@@ -60,12 +67,10 @@ def prepare_at_once(
     refused = check_batch(data, header, rules)
     if refused is not None:
         return refused
-    if header.record_count > RECORDS_AT_ONCE_MAX:
+    if takes_long(header):
         return None
     if not header.attributes & ATTRIBUTE_CODEC_MASK:
         block = bytes(data[BATCH_HEADER_BYTES:])
-    elif len(data) > COMPRESSED_AT_ONCE_BYTES_MAX:
-        return None
     else:
         try:
             block = open_records(data, 0, header, output_bytes_max=OPENED_AT_ONCE_BYTES_MAX)
