@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ from tests.clusters import LocalCluster, running
 pytestmark = pytest.mark.interop
 
 ORIGIN = MarkOrigin("query", 4, 2)
+NOW_MS = int(time.time() * 1000)
+"""Records of long ago would be deleted while they are read: retention looks for them every few minutes."""
 PARTITIONS = 3
 
 
@@ -69,7 +72,7 @@ class Numbers:
         numbers = np.arange(self.count, self.count + rows)
         self.count += rows
         values = pa.array([b"%010d" % number + self._rest for number in numbers], pa.binary())
-        return Columns(None, values, None, np.full(rows, 1_700_000_000_000, np.int64)), numbers % PARTITIONS
+        return Columns(None, values, None, np.full(rows, NOW_MS, np.int64)), numbers % PARTITIONS
 
 
 def write_numbers(
