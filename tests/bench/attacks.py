@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import random
 import selectors
 import socket
 import struct
@@ -18,18 +19,24 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 import psutil
 
 from kraft.sim.chaos.hosts.leash import exit_on_signals
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.compression import Compression
+from kraft.wire.produce import encode_produce_request
+from kraft.wire.records import Record, encode_batch
 from tests.bench import frames
+from tests.bench.frames import PRODUCE_VERSION
 from tests.bench.table import aligned, percentile
 from tests.clusters import LocalCluster, running
+from tests.fuzz.values import Words, internal_request
 
 TOPIC = "polite"
 RATE = 200
@@ -139,6 +146,54 @@ def idle_connections(target: Target, *, connections: int = 5_000) -> None:
         target.wait()
 
 
+def produce_small_records(target: Target, *, records: int, compression: Compression, connections: int = 3) -> None:
+    """Produce batches of very many empty records, one request after the other on each connection."""
+    batch = encode_batch([Record(number, 0, None, b"", ()) for number in range(records)], compression=compression)
+    body = b"".join(
+        encode_produce_request(PRODUCE_VERSION, acks=1, timeout_ms=30_000, topics=[(TOPIC, None, [(0, bytes(batch))])])
+    )
+    header = struct.pack(">hhih", ApiKey.PRODUCE, PRODUCE_VERSION, 1, -1) + b"\0"
+    _ask_again_and_again(target, [struct.pack(">i", len(header) + len(body)) + header + body], connections)
+
+
+def look_up_by_time(target: Target, *, connections: int = 3) -> None:
+    """Store batches of very many records, and look for a time in them again and again."""
+    stored = replace(target, ends_at=min(target.ends_at, time.monotonic() + 2))
+    produce_small_records(stored, records=200_000, compression=Compression.ZSTD, connections=1)
+    by_time = struct.pack(">ii", -1, 1) + _string(TOPIC) + struct.pack(">iiq", 1, 0, 1)
+    _ask_again_and_again(target, [request(ApiKey.LIST_OFFSETS, 1, by_time)], connections)
+
+
+def forge_quorum_messages(target: Target, *, connections: int = 10) -> None:
+    """Send what only nodes send, with any values (`tests.fuzz`)."""
+    words = Words(("", TOPIC, "x"), (UUID(int=0), UUID(int=1)), {})
+    forged = [internal_request(random.Random(number), words).frame for number in range(500)]
+    _ask_again_and_again(target, [struct.pack(">i", len(frame)) + frame for frame in forged], connections)
+
+
+def _ask_again_and_again(target: Target, frames: Sequence[bytes], connections: int) -> None:
+    """On each of so many connections one frame after the other, each when the one before is answered, or ended the
+    connection."""
+
+    def ask() -> None:
+        number = 0
+        while not target.is_over:
+            with suppress(OSError), socket.create_connection(target.address, timeout=10) as stream:
+                stream.settimeout(2)
+                while not target.is_over:
+                    stream.sendall(frames[number % len(frames)])
+                    number += 1
+                    size = stream.recv(4, socket.MSG_WAITALL)
+                    if len(size) < 4 or not stream.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL):
+                        break
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def nothing(target: Target) -> None:
     """What the polite client sees alone."""
     target.wait()
@@ -182,6 +237,10 @@ ATTACKS: Mapping[str, Callable[[Target], None]] = {
     "half frames": half_frames,
     "trickled half frames": partial(half_frames, trickle_bytes=64 * 1024),
     "5,000 idle connections": idle_connections,
+    "1,000,000 records in 1 KB": partial(produce_small_records, records=1_000_000, compression=Compression.ZSTD),
+    "100,000 records in 1 MB": partial(produce_small_records, records=100_000, compression=Compression.NONE),
+    "lookups by time": look_up_by_time,
+    "forged quorum messages": forge_quorum_messages,
 }
 
 
