@@ -22,7 +22,7 @@ from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
-from kraft.wire.record_validation import BatchRefused
+from kraft.wire.record_validation import CODEC_MAX, BatchRefused
 from kraft.wire.records import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -84,7 +84,7 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
     codec = attributes & ATTRIBUTE_CODEC_MASK
     if attributes & SPECIAL_ATTRIBUTES or (rules.codec is not None and codec != rules.codec):
         return False
-    if codec and takes_long(header):
+    if 0 < codec <= CODEC_MAX and takes_long(header):
         return False
     if size != len(data):
         data = data[:size]

@@ -21,7 +21,7 @@ from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, 
 
 NONE = ErrorCode.NONE
 every_codec = pytest.mark.parametrize("codec", Compression)
-NOISE = [Random(number).randbytes(1_000) for number in range(100)]
+NOISE = [Random(number).randbytes(1_000) for number in range(600)]
 """More than is opened on the loop."""
 
 
