@@ -68,7 +68,6 @@ class Dispatcher:
             key: metrics.meter("kafka.network", "RequestMetrics", "RequestsPerSec", request=_name(key))
             for key in handlers
         }
-        self._errors = metrics.meter("kafka.network", "RequestMetrics", "ErrorsPerSec")
         metrics.gauge("kafka.server", "socket-server-metrics", "connection-count", lambda: len(self._connections))
 
     # connections
@@ -159,7 +158,8 @@ class Dispatcher:
 
     def _failed(self, request: Request, error: Exception) -> None:
         """A handler's own error: logged, and told to the client where the answer has a place for it."""
-        self._errors.count += 1
+        labels = {"request": _name(request.api_key), "error": ErrorCode.UNKNOWN_SERVER_ERROR.name}
+        self._broker.metrics.meter("kafka.network", "RequestMetrics", "ErrorsPerSec", **labels).mark()
         log.error(
             "request failed",
             api=_name(request.api_key),

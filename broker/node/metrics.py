@@ -7,7 +7,7 @@ its tags. The Prometheus form joins them in lower case, as the usual JMX exporte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
 SAMPLES_KEPT = 1024
+QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+"""Kafka's percentiles, as dashboards name them."""
 
 
 class MetricName(NamedTuple):
@@ -70,10 +72,16 @@ class Histogram:
 
     def percentile(self, share: float) -> float:
         """The value below which `share` (0 to 1) of the kept samples lie; 0 if there are none."""
-        if not self.samples:
-            return 0.0
+        return _at(sorted(self.samples), share)
+
+    def percentiles(self) -> dict[str, float]:
+        """Share → percentile, for each of QUANTILES."""
         ordered = sorted(self.samples)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return {share: _at(ordered, float(share)) for share in QUANTILES}
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 Gauge = Callable[[], float]
@@ -86,6 +94,7 @@ class Metrics:
         self._meters: dict[MetricName, Meter] = {}
         self._histograms: dict[MetricName, Histogram] = {}
         self._gauges: dict[MetricName, Gauge] = {}
+        self._counters: dict[MetricName, Gauge] = {}
 
     def meter(self, group: str, type: str, name: str, **tags: str) -> Meter:
         return self._meters.setdefault(_name(group, type, name, tags), Meter())
@@ -96,9 +105,13 @@ class Metrics:
     def gauge(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
         self._gauges[_name(group, type, name, tags)] = function
 
+    def counter(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
+        """A meter whose count is computed when somebody asks: the total of others."""
+        self._counters[_name(group, type, name, tags)] = function
+
     def remove(self, *, tag: str, value: str) -> None:
         """Forget every metric that carries this tag with this value (a topic was deleted)."""
-        tables: tuple[dict[MetricName, Any], ...] = (self._meters, self._histograms, self._gauges)
+        tables: tuple[dict[MetricName, Any], ...] = (self._meters, self._histograms, self._gauges, self._counters)
         for table in tables:
             for name in [name for name in table if (tag, value) in name.tags]:
                 del table[name]
@@ -108,8 +121,8 @@ class Metrics:
         separate names with Kafka's attribute as a suffix tag."""
         for name, meter in self._meters.items():
             yield name, meter.count
-        for name, gauge in self._gauges.items():
-            yield name, gauge()
+        for name, function in (*self._counters.items(), *self._gauges.items()):
+            yield name, function()
         for name, histogram in self._histograms.items():
             yield _attribute(name, "Count"), histogram.count
             yield _attribute(name, "Mean"), histogram.total / histogram.count if histogram.count else 0.0
@@ -118,32 +131,38 @@ class Metrics:
             yield _attribute(name, "99thPercentile"), histogram.percentile(0.99)
 
     def value(self, group: str, type: str, name: str, **tags: str) -> float | None:
-        """The present value of a meter or gauge; None if there is none of this name."""
+        """The present value of a meter, counter or gauge; None if there is none of this name."""
         key = _name(group, type, name, tags)
         if key in self._meters:
             return self._meters[key].count
-        return self._gauges[key]() if key in self._gauges else None
+        function = self._counters.get(key) or self._gauges.get(key)
+        return None if function is None else function()
 
     def collect(self) -> Iterator[Metric]:
-        """prometheus-client's collector interface."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+        """prometheus-client's collector interface: one family per name, whatever the tags; a family's kind does not
+        depend on what was registered first."""
+        from prometheus_client.core import Metric
 
-        families: dict[str, Any] = {}
+        families: dict[str, Metric] = {}
+
+        def add(name: MetricName, kind: str, suffix: str, value: float, **labels: str) -> None:
+            family = families.get(name.prometheus)
+            if family is None:
+                mbean = name._replace(tags=()).mbean
+                family = families[name.prometheus] = Metric(name.prometheus, mbean, kind)
+            family.add_sample(name.prometheus + suffix, dict(name.tags) | labels, value)
+
         for name, meter in self._meters.items():
-            counter = families.setdefault(
-                name.prometheus, CounterMetricFamily(name.prometheus, name.mbean, labels=[t[0] for t in name.tags])
-            )
-            counter.add_metric([t[1] for t in name.tags], meter.count)
-        for name, gauge in self._gauges.items():
-            family = families.setdefault(
-                name.prometheus, GaugeMetricFamily(name.prometheus, name.mbean, labels=[t[0] for t in name.tags])
-            )
-            family.add_metric([t[1] for t in name.tags], gauge())
+            add(name, "counter", "_total", meter.count)
+        for name, function in self._counters.items():
+            add(name, "counter", "_total", function())
+        for name, function in self._gauges.items():
+            add(name, "gauge", "", function())
         for name, histogram in self._histograms.items():
-            summary = families.setdefault(
-                name.prometheus, SummaryMetricFamily(name.prometheus, name.mbean, labels=[t[0] for t in name.tags])
-            )
-            summary.add_metric([t[1] for t in name.tags], histogram.count, histogram.total)
+            for share, value in histogram.percentiles().items():
+                add(name, "summary", "", value, quantile=share)
+            add(name, "summary", "_count", histogram.count)
+            add(name, "summary", "_sum", histogram.total)
         yield from families.values()
 
     def registry(self) -> CollectorRegistry:

@@ -1,5 +1,5 @@
 """The counters of one topic, with Kafka's names. The hot path adds to their `count`; the totals over all topics are
-gauges that are summed when somebody asks. Source: Kafka's BrokerTopicMetrics."""
+counters that are summed when somebody asks. Source: Kafka's BrokerTopicMetrics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TopicMetrics:
         self._topics: dict[str, TopicMeters] = {}
         self._gone = dict.fromkeys(NAMES, 0)
         for attribute, name in NAMES.items():
-            metrics.gauge(GROUP, TYPE, name, self._total(attribute))
+            metrics.counter(GROUP, TYPE, name, self._total(attribute))
 
     def of(self, topic: str) -> TopicMeters:
         """The topic's meters, made when first asked for."""

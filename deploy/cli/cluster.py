@@ -43,8 +43,8 @@ def up(
         list[str] | None,
         typer.Option(
             "--set",
-            metavar="KEY=VALUE",
-            help="A setting of every node; may be repeated.",
+            metavar="[NODE:]KEY=VALUE",
+            help="A setting of every node, or of one: 2:KEY=VALUE; may be repeated.",
             autocompletion=complete_broker_setting,
         ),
     ] = None,
@@ -54,6 +54,9 @@ def up(
             help="dev: fast first rebalance, as many replicas as the brokers allow, at most 3; or kafka. [dev]",
             autocompletion=one_of("dev", "kafka"),
         ),
+    ] = None,
+    racks: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Racks of the brokers, in their order, and round again.")
     ] = None,
     external: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients outside of this machine.")
@@ -77,10 +80,13 @@ def up(
         "external": external,
         "fault_control": fault_control or None,
         "settings": settings or None,
+        "racks": racks,
     }
     from kraft.deploy.launch.streams import outlive_readers
 
     cluster = _launch(data, given, log_level)
+    for notice in cluster.notices:
+        warn(notice)
     try:
         cluster.wait_ready()
         if background:
@@ -275,7 +281,7 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
     if is_any_port:
         del asked["port"]
     if "settings" in asked:
-        asked["settings"] = parse_settings(asked["settings"])
+        asked["settings"], asked["node_settings"] = _settings_of_nodes(asked["settings"])
     if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
         raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
     if not folder.exists():
@@ -291,8 +297,28 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
             )
     from dataclasses import replace
 
+    if "settings" in asked:  # what an earlier start was given stays
+        before = stored.node_settings
+        asked["settings"] = {**stored.settings, **asked["settings"]}
+        asked["node_settings"] = {
+            node: {**before.get(node, {}), **asked["node_settings"].get(node, {})}
+            for node in {**before, **asked["node_settings"]}
+        }
     layout = replace(stored, **asked)
     return choose_port(layout) if is_any_port else layout, cluster_id
+
+
+def _settings_of_nodes(entries: list[str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """The values of --set: those of all nodes, and by node id those of one, 2:KEY=VALUE."""
+    of_all: list[str] = []
+    of_one: dict[str, list[str]] = {}
+    for entry in entries:
+        node, colon, setting = entry.partition(":")
+        if colon and node.isdecimal():
+            of_one.setdefault(str(int(node)), []).append(setting)
+        else:
+            of_all.append(entry)
+    return parse_settings(of_all), {node: parse_settings(settings) for node, settings in of_one.items()}
 
 
 def parse_settings(entries: list[str]) -> dict[str, str]:

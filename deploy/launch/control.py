@@ -61,6 +61,7 @@ class LocalCluster:
         self.cluster_id = cluster_id
         self._held: ZygoteStart | None = None
         self._is_remembered = False
+        self.notices: tuple[str, ...] = ()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     @staticmethod
@@ -249,7 +250,7 @@ class LocalCluster:
         try:
             refuse_orphans(self.folder)
             require_free(port for node in self.layout.nodes() for port in node.ports)
-            self.folder.create(self.layout, self.cluster_id)
+            self.notices = self.folder.create(self.layout, self.cluster_id)
         except BaseException:
             if is_new:  # and nobody else's: its lock is held
                 shutil.rmtree(self.folder.path, ignore_errors=True)

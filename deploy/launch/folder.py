@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from kraft.deploy.launch.edited_properties import merge_edits
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.layout import ClusterLayout, NodePlan
 from kraft.deploy.launch.processes import read_identity
@@ -75,10 +77,9 @@ class ClusterFolder:
     def _not_ours(self) -> LaunchError:
         return LaunchError("not-ours", f"{self.path} is closed to this user; act on it as its owner or as root")
 
-    def create(self, layout: ClusterLayout, cluster_id: str) -> None:
-        """Make or update the folder for this layout. LaunchError if it holds something else."""
-        from kraft.config.properties import render_properties
-
+    def create(self, layout: ClusterLayout, cluster_id: str) -> tuple[str, ...]:
+        """Make or update the folder for this layout; what was edited in a node's `server.properties` stays. Returns a
+        notice for each node with an edit that cannot stay. LaunchError if the folder holds something else."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             foreign = not self.exists() and any(entry.name != ".lock" for entry in self.path.iterdir())
@@ -86,16 +87,43 @@ class ClusterFolder:
             raise LaunchError("folder", f"cannot use the folder {self.path}: {problem.strerror}") from None
         if foreign:
             raise LaunchError("folder", f"{self.path} is not empty and holds no kraft cluster; choose another --data")
-        described = {"format": FORMAT_VERSION, "cluster_id": cluster_id, "layout": asdict(layout)}
+        before = self._written_before()
+        wanted = {node.node_id: layout.properties(node, str(self.node(node.node_id))) for node in layout.nodes()}
+        described = {"format": FORMAT_VERSION, "cluster_id": cluster_id, "layout": asdict(layout), "written": wanted}
         try:
+            notices = [self._write_properties(node, before.get(node, {}), wanted[node]) for node in wanted]
             _write_atomic(self.description, json.dumps(described, indent=2) + "\n")
-            for node in layout.nodes():
-                folder = self.node(node.node_id)
-                folder.mkdir(exist_ok=True)
-                text = render_properties(layout.properties(node, str(folder)), comment="Written by `kraft up`.")
-                _write_atomic(folder / "server.properties", text)
         except OSError as problem:
             raise LaunchError("folder", f"cannot write below {self.path}: {problem.strerror}") from None
+        return tuple(notice for notice in notices if notice)
+
+    def _written_before(self) -> dict[int, dict[str, str]]:
+        """Node → the properties that the last start wrote; those of its layout if it did not note them."""
+        if not self.exists():
+            return {}
+        layout, _ = self.read()
+        noted = json.loads(self.description.read_text()).get("written", {})
+        return {
+            node.node_id: noted.get(str(node.node_id)) or layout.properties(node, str(self.node(node.node_id)))
+            for node in layout.nodes()
+        }
+
+    def _write_properties(self, node_id: int, before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+        """Write one node's file, if it says something else. A notice, or nothing."""
+        from kraft.config import ConfigError
+        from kraft.config.properties import parse_properties, render_properties
+
+        folder = self.node(node_id)
+        folder.mkdir(exist_ok=True)
+        file = folder / "server.properties"
+        try:
+            found = parse_properties(file.read_text()) if file.exists() else None
+        except ConfigError as problem:
+            raise LaunchError("folder", f"{file}: {problem}; mend or remove the file") from None
+        merged = merge_edits(before, before if found is None else found, wanted)
+        if merged.properties != found:
+            _write_atomic(file, render_properties(merged.properties, comment="Written by `kraft up`."))
+        return f"{file}: these edits do not stay: {', '.join(merged.overruled)}" if merged.overruled else ""
 
     def read(self) -> tuple[ClusterLayout, str]:
         """The layout and the cluster id. LaunchError if there is none, or a newer release wrote it."""

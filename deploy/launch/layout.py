@@ -63,6 +63,10 @@ class ClusterLayout:
     external: str | None = None
     fault_control: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    racks: str | None = None
+    """Names with commas: of the first broker, the second … and round again."""
+    node_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Node id (as text: it is a key of JSON) → settings of that node alone."""
 
     def __post_init__(self) -> None:
         counts = (self.combined,) if self.combined else (self.controllers, self.brokers)
@@ -75,6 +79,12 @@ class ClusterLayout:
         if self.profile not in ("dev", "kafka"):
             raise LaunchError("arguments", f"--profile {self.profile}: expected dev or kafka")
         self._external()
+        self._check_racks()
+        known = [str(node.node_id) for node in self.nodes()]
+        for node_id in self.node_settings:
+            if node_id not in known:
+                text = f"--set {node_id}:…: there is no node {node_id}; there are {', '.join(known)}"
+                raise LaunchError("arguments", text)
 
     def nodes(self) -> tuple[NodePlan, ...]:
         """All nodes, controllers first: a broker finds its quorum sooner when the voters are up."""
@@ -129,7 +139,22 @@ class ClusterLayout:
             **({"kraft.fault.control.socket": FAULT_SOCKET} if self.fault_control else {}),
             **(self._dev_settings() if self.profile == "dev" else {}),
         }
-        return {**properties, **self.settings}
+        return {**properties, **self._rack(node), **self.settings, **self.node_settings.get(str(node.node_id), {})}
+
+    def _check_racks(self) -> None:
+        racks = [] if self.racks is None else self.racks.split(",")
+        brokers = self.combined or self.brokers
+        if not all(rack.strip() for rack in racks) or len(racks) > brokers:
+            text = (
+                f"--racks {self.racks}: expected names with commas between, at most one for each of {brokers} brokers"
+            )
+            raise LaunchError("arguments", text)
+
+    def _rack(self, node: NodePlan) -> dict[str, str]:
+        if self.racks is None or node.broker_port is None:
+            return {}
+        racks = self.racks.split(",")
+        return {"broker.rack": racks[(node.broker_port - self.port) % len(racks)].strip()}
 
     def _listeners(self, node: NodePlan) -> dict[str, str]:
         bound: list[str] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigValue
-from kraft.config.listeners import ListenerConfig
+from kraft.config.listeners import ListenerConfig, SecurityProtocol
 from kraft.config.validators import CONVERSION
 
 _PROTOCOLS = ("TLSv1.2", "TLSv1.3")
@@ -32,7 +32,6 @@ class TlsConfig:
     enabled_protocols: tuple[str, ...]
     cipher_suites: tuple[str, ...]
     check_hostname: bool
-    principal_mapping_rules: str
 
 
 def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue], *, is_bound: bool = True) -> TlsConfig:
@@ -70,12 +69,17 @@ def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue], *, i
         key_password=text("ssl.key.password"),
         truststore_location=text("ssl.truststore.location"),
         trusted_certificates=text("ssl.truststore.certificates"),
-        client_auth=text("ssl.client.auth") or "none",
+        client_auth=_client_auth(listener, values.get(prefix + "ssl.client.auth"), values.get("ssl.client.auth")),
         enabled_protocols=_protocols(value("ssl.enabled.protocols")),
         cipher_suites=_strings(value("ssl.cipher.suites")),
         check_hostname=text("ssl.endpoint.identification.algorithm") == "https",
-        principal_mapping_rules=text("ssl.principal.mapping.rules") or "DEFAULT",
     )
+
+
+def _client_auth(listener: ListenerConfig, own: ConfigValue, of_all: ConfigValue) -> str:
+    """Clients of a SASL listener have a name from SASL: only the key of this listener asks them for a certificate."""
+    found = own if own is not None or listener.security_protocol is SecurityProtocol.SASL_SSL else of_all
+    return found if isinstance(found, str) and found else "none"
 
 
 def _require_pem(key: str, value: ConfigValue, listener: ListenerConfig) -> None:

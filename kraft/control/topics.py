@@ -379,7 +379,7 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
             results.append((name, topic_id, ErrorCode.INVALID_REQUEST, misnamed))
             continue
         topic = image.topics.get(name) if name is not None else image.topics.get_by_id(topic_id or UUID(int=0))
-        code, message = _refuse_delete(image, context, command, name, topic)
+        code, message = _refuse_delete(context, command, name, topic)
         if topic is None or code is not ErrorCode.NONE:
             results.append((name, topic_id, code, message))
             continue
@@ -408,18 +408,20 @@ def _misnamed(name: str | None, topic_id: UUID | None, times: int) -> str | None
 
 
 def _refuse_delete(
-    image: MetadataImage, context: Context, command: AdminRequest, name: str | None, topic: Any
+    context: Context, command: AdminRequest, name: str | None, topic: Any
 ) -> tuple[ErrorCode, str | None]:
-    """Authorisation comes before existence wherever the name came from the client."""
-    known = name if name is not None else (topic.name if topic is not None else None)
-    if known is not None and not context.authorize(command.requester, "DELETE", "TOPIC", known):
-        if name is None and not context.authorize(command.requester, "DESCRIBE", "TOPIC", known):
-            return ErrorCode.UNKNOWN_TOPIC_ID, None
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-    if topic is None:
-        if name is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+    """A name that the requester may not describe is refused before whether it exists is looked at; ids are no secret,
+    but the name behind one is."""
+    known = topic.name if topic is not None else name
+    if name is None and topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+    may_delete_all = context.authorize(command.requester, "DELETE", "CLUSTER", "kafka-cluster")
+    may_delete = may_delete_all or context.authorize(command.requester, "DELETE", "TOPIC", known)
+    may_describe = may_delete or context.authorize(command.requester, "DESCRIBE", "TOPIC", known)
+    if topic is None and may_describe:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC.format(name)
+    if not may_delete:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
     if not context.config.boolean("delete.topic.enable"):
         return (
             ErrorCode.TOPIC_DELETION_DISABLED,

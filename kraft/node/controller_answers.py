@@ -149,9 +149,12 @@ def _nodes(controller: Controller, cls: Any) -> list[Any]:
     ]
 
 
-def describe_cluster(controller: Controller, _requester: Requester, message: Any) -> Any:
-    """DescribeCluster for clients that were given controllers as bootstrap: the controllers take the brokers' place."""
+def describe_cluster(controller: Controller, requester: Requester, message: Any) -> Any:
+    """DescribeCluster for clients that were given controllers as bootstrap: the controllers take the brokers' place.
+    On a controller it needs the right to alter the cluster."""
     cls = messages.response_class(ApiKey.DESCRIBE_CLUSTER)
+    if not controller.authorize(requester, "ALTER", "CLUSTER", "kafka-cluster"):
+        return messages.build(cls, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if message.endpoint_type != ENDPOINTS_OF_CONTROLLERS:
         known = message.endpoint_type == ENDPOINTS_OF_BROKERS
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kraft.broker.node.metrics import SAMPLES_KEPT, Histogram, Metrics
+from kraft.broker.node.topic_metrics import TopicMetrics
 
 
 def test_the_same_name_is_the_same_meter() -> None:
@@ -34,6 +35,29 @@ def test_prometheus_reads_meters_gauges_and_histograms_under_one_name_each() -> 
     assert "kafka_server_replicamanager_partitioncount 12.0" in text
     assert 'kafka_network_requestmetrics_totaltimems_sum{request="Fetch"} 2.5' in text
     assert text.count("# TYPE kafka_server_brokertopicmetrics_messagesinpersec_total") == 1
+
+
+def test_a_total_is_a_counter_before_and_after_its_first_topic_counts() -> None:
+    metrics = Metrics()
+    topics = TopicMetrics(metrics)
+    total = "kafka_server_brokertopicmetrics_bytesinpersec_total"
+    before = metrics.exposition().decode()
+    topics.of("a").bytes_in.mark(5)
+    after = metrics.exposition().decode()
+    for text, lines in ((before, [f"{total} 0.0"]), (after, [f"{total} 5.0", f'{total}{{topic="a"}} 5.0'])):
+        assert f"# TYPE {total} counter" in text
+        assert sorted(line for line in text.splitlines() if line.startswith(total)) == lines
+
+
+def test_prometheus_reads_the_percentiles_of_a_histogram_with_the_label_quantile() -> None:
+    metrics = Metrics()
+    histogram = metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch")
+    for value in range(1000):
+        histogram.update(value)
+    text = metrics.exposition().decode()
+    for quantile, value in (("0.50", 500), ("0.99", 990), ("0.999", 999)):
+        assert f'kafka_network_requestmetrics_totaltimems{{quantile="{quantile}",request="Fetch"}} {value}.0' in text
+    assert 'kafka_network_requestmetrics_totaltimems_count{request="Fetch"} 1000.0' in text
 
 
 def test_a_histogram_keeps_only_the_newest_samples() -> None:

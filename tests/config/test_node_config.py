@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kraft.config import ConfigError, ListenerConfig, NodeConfig, SecurityProtocol, VoterAddress
+from kraft.config.tls import tls_config
 
 VOTERS = "101@localhost:9192,102@localhost:9193,103@localhost:9194"
 
@@ -186,6 +189,23 @@ def test_tls_settings_are_found_and_a_listeners_own_come_first() -> None:
     assert tls is not None
     assert (tls.keystore_location, tls.client_auth, tls.check_hostname) == ("/etc/kraft/key.pem", "required", True)
     assert NodeConfig.parse(BROKER).tls("PLAINTEXT") is None
+
+
+def test_only_a_sasl_listeners_own_key_asks_its_clients_for_a_certificate() -> None:
+    listener = ListenerConfig("CLIENTS", "127.0.0.1", 9093, SecurityProtocol.SASL_SSL)
+    values = {"ssl.keystore.location": "/k.pem", "ssl.keystore.type": "PEM", "ssl.client.auth": "required"}
+    assert tls_config(listener, values).client_auth == "none"
+    assert (
+        tls_config(listener, {**values, "listener.name.clients.ssl.client.auth": "requested"}).client_auth
+        == "requested"
+    )
+    assert tls_config(replace(listener, security_protocol=SecurityProtocol.SSL), values).client_auth == "required"
+
+
+@pytest.mark.parametrize("key", ["ssl.principal.mapping.rules", "listener.name.ssl.ssl.principal.mapping.rules"])
+def test_rules_for_principals_are_refused_since_nothing_applies_them(key: str) -> None:
+    assert "the principal is the certificate's whole name" in refusal({**TLS, key: "RULE:^CN=(.*?),.*$/$1/,DEFAULT"})
+    NodeConfig.parse({**TLS, key: "DEFAULT"})
 
 
 def test_a_java_key_store_is_refused_with_the_way_to_convert_it() -> None:

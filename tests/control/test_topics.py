@@ -215,8 +215,37 @@ def test_unauthorised_wins_over_unknown_and_hides_the_name_behind_an_id() -> Non
     assert [(result.name, result.error_code) for result in response.responses] == [
         ("gone", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ("one", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
+
+
+DELETIONS: list[tuple[set[tuple[str, str]], list[ErrorCode]]] = [
+    (set(), [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3),
+    (
+        {("DESCRIBE", "TOPIC")},
+        [
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ],
+    ),
+    ({("DELETE", "TOPIC")}, [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]),
+    ({("DELETE", "CLUSTER")}, [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]),
+]
+
+
+@pytest.mark.parametrize(("rights", "codes"), DELETIONS)
+def test_a_deletion_is_refused_by_the_right_to_describe_then_existence_then_the_right_to_delete(
+    rights: set[tuple[str, str]], codes: list[ErrorCode]
+) -> None:
+    cluster = cluster_of()
+    create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
+    two = cluster.image.topics.get("two")
+    assert two is not None
+    cluster.authorize = lambda _requester, operation, kind, _name: (operation, kind) in rights
+    asked = [deleted("one"), deleted("gone"), deleted(topic_id=two.topic_id), deleted(topic_id=topic_id(99))]
+    response = cluster.admin(ApiKey.DELETE_TOPICS, topics=asked)
+    assert [result.error_code for result in response.responses] == [*codes, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 def test_a_topic_grows_and_what_is_there_stays() -> None:

@@ -181,6 +181,20 @@ def test_describe_cluster_tells_the_controllers_to_who_asks_for_controllers() ->
     play(scenario)
 
 
+def test_a_controller_describes_the_cluster_to_who_may_alter_it() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        active = cluster.active
+        assert active is not None
+        client = await Client.to(seam, number)
+        for operation, code in (("DESCRIBE", ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ("ALTER", ErrorCode.NONE)):
+            active.authorize = Nobody(operation)
+            response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, endpoint_type=2)
+            assert (response.error_code, len(response.brokers) > 0) == (code, code is ErrorCode.NONE)
+
+    play(scenario)
+
+
 def test_features_are_updated_by_the_active_controller_alone() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active, standby = active_and_standby(cluster)

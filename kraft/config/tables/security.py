@@ -12,6 +12,7 @@ from kraft.config.tables.reasons import (
     NO_SASL,
     NO_TOKENS,
     PEM_ONLY,
+    WHOLE_NAMES,
 )
 from kraft.config.tables.row import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, PER_BROKER, SHORT, STRING, key
 from kraft.config.validators import at_least, between, one_of, pem_store
@@ -131,7 +132,13 @@ KEYS: tuple[ConfigKey, ...] = (
         "https checks that a dialled node's certificate names its host; empty does not.",
         update=PER_BROKER,
     ),
-    key("ssl.principal.mapping.rules", STRING, "DEFAULT", "Rules that turn a certificate's name into a principal."),
+    key(
+        "ssl.principal.mapping.rules",
+        STRING,
+        "DEFAULT",
+        "Rules that turn a certificate's name into a principal.",
+        refused=WHOLE_NAMES,
+    ),
     key(
         "ssl.allow.dn.changes",
         BOOLEAN,

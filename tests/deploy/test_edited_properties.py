@@ -1,0 +1,121 @@
+"""What was edited in a node's file stays when `kraft up` writes the file again, or is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kraft.config.properties import parse_properties
+from kraft.deploy.launch.edited_properties import OPTION_OF, merge_edits
+from kraft.deploy.launch.errors import LaunchError
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import ClusterLayout
+
+LAYOUT = ClusterLayout(controllers=1, brokers=2, settings={"num.partitions": "3"})
+
+
+def edit(folder: ClusterFolder, node: int, old: str, new: str) -> None:
+    file = folder.node(node) / "server.properties"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def properties(folder: ClusterFolder, node: int) -> dict[str, str]:
+    return parse_properties((folder.node(node) / "server.properties").read_text())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ClusterFolder:
+    made = ClusterFolder(tmp_path)
+    assert made.create(LAYOUT, "an-id") == ()
+    return made
+
+
+def test_edits_stay_over_any_number_of_starts(folder: ClusterFolder) -> None:
+    edit(folder, 1, "num.partitions=3", "num.partitions=5\nbroker.rack=r1")
+    edit(folder, 2, "num.partitions=3\n", "")
+    for layout in (LAYOUT, replace(LAYOUT, port=7000), LAYOUT):
+        assert folder.create(layout, "an-id") == ()
+        assert (properties(folder, 1)["broker.rack"], properties(folder, 1)["num.partitions"]) == ("r1", "5")
+        assert "num.partitions" not in properties(folder, 2)
+        assert properties(folder, 1)["listeners"] == f"PLAINTEXT://127.0.0.1:{layout.port}"
+
+
+def test_a_file_that_says_what_it_should_is_not_written_again(folder: ClusterFolder) -> None:
+    edit(folder, 1, "num.partitions=3", "# my note\nnum.partitions=5")
+    folder.create(LAYOUT, "an-id")
+    assert "# my note" in (folder.node(1) / "server.properties").read_text()
+
+
+def test_a_removed_file_is_written_anew(folder: ClusterFolder) -> None:
+    expected = properties(folder, 1)
+    (folder.node(1) / "server.properties").unlink()
+    assert folder.create(LAYOUT, "an-id") == ()
+    assert properties(folder, 1) == expected
+
+
+def test_an_edit_of_what_kraft_up_sets_itself_is_named_with_the_option(folder: ClusterFolder) -> None:
+    edit(folder, 2, "listeners=PLAINTEXT://127.0.0.1:9093", "listeners=PLAINTEXT://127.0.0.1:9999")
+    (notice,) = folder.create(LAYOUT, "an-id")
+    assert "2/server.properties" in notice
+    assert "listeners (use --port and --external)" in notice
+    assert properties(folder, 2)["listeners"] == "PLAINTEXT://127.0.0.1:9093"
+    assert folder.create(LAYOUT, "an-id") == ()
+
+
+def test_a_new_setting_overrules_an_edit_and_names_it(folder: ClusterFolder) -> None:
+    edit(folder, 1, "num.partitions=3", "num.partitions=5")
+    (notice,) = folder.create(replace(LAYOUT, settings={"num.partitions": "7"}), "an-id")
+    assert "num.partitions (--set asks for '7' now)" in notice
+    assert properties(folder, 1)["num.partitions"] == "7"
+
+
+def test_a_folder_of_an_earlier_release_keeps_edits(folder: ClusterFolder) -> None:
+    text = folder.description.read_text()
+    folder.description.write_text(text[: text.index(',\n  "written"')] + "\n}\n")
+    edit(folder, 1, "num.partitions=3", "broker.rack=r1\nnum.partitions=3")
+    assert folder.create(LAYOUT, "an-id") == ()
+    assert properties(folder, 1)["broker.rack"] == "r1"
+
+
+def test_a_file_that_does_not_parse_is_named(folder: ClusterFolder) -> None:
+    edit(folder, 1, "num.partitions=3", "num.partitions=\\uzz")
+    with pytest.raises(LaunchError, match=r"1/server\.properties: .*mend or remove the file"):
+        folder.create(LAYOUT, "an-id")
+
+
+def test_every_key_that_kraft_up_sets_for_its_own_working_is_overruled() -> None:
+    layout = ClusterLayout(combined=1, external="h:9999", fault_control=True, profile="kafka")
+    (node,) = layout.nodes()
+    written = layout.properties(node, "/x")
+    found = {key: f"{value}x" for key, value in written.items()}
+    merged = merge_edits(written, found, written)
+    assert len(merged.overruled) == len(OPTION_OF)
+    assert {key for key, value in merged.properties.items() if value == written[key]} == set(OPTION_OF)
+
+
+def test_racks_go_round_the_brokers_and_one_node_has_its_own_settings() -> None:
+    layout = ClusterLayout(
+        controllers=1,
+        brokers=3,
+        racks="a, b",
+        settings={"num.partitions": "3"},
+        node_settings={"2": {"num.partitions": "9"}},
+    )
+    found = {node.node_id: layout.properties(node, "/x") for node in layout.nodes()}
+    assert [found[node].get("broker.rack") for node in (101, 1, 2, 3)] == [None, "a", "b", "a"]
+    assert [found[node]["num.partitions"] for node in (101, 1, 2, 3)] == ["3", "3", "9", "3"]
+
+
+@pytest.mark.parametrize("racks", ["", "a,,b", "a,b,c"])
+def test_racks_without_a_name_or_a_broker_are_refused(racks: str) -> None:
+    with pytest.raises(LaunchError, match="--racks"):
+        replace(LAYOUT, racks=racks)
+
+
+def test_a_setting_of_a_node_that_is_not_there_is_refused() -> None:
+    with pytest.raises(LaunchError, match=r"there is no node 7; there are 101, 1, 2"):
+        replace(LAYOUT, node_settings={"7": {"num.partitions": "9"}})
