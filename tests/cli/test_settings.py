@@ -38,7 +38,7 @@ def test_settings_of_one_node_are_told_from_those_of_all() -> None:
         {"num.partitions": "3"},
         {"2": {"num.partitions": "9", "broker.rack": "a=b"}, "101": {"log.retention.ms": "5"}},
     )
-    with pytest.raises(ConfigError, match="did you mean num.partitions"):
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions"):
         _settings_of_nodes(["2:num.partition=9"])
 
 
