@@ -147,7 +147,7 @@ def test_configs_are_altered_in_every_version_and_loggers_stay_here(version: int
     assert cluster.controller.image.topic_configs("orders") == {"retention.ms": "5000"}
 
 
-def test_a_resource_that_stands_twice_is_refused() -> None:
+def test_a_resource_that_a_request_names_twice_is_refused_twice() -> None:
     cluster = Cluster()
     twice = alteration(TOPIC, "orders", ("retention.ms", 0, "5000"))
     response = cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[twice, twice])

@@ -51,7 +51,8 @@ def lived(cluster: LocalCluster) -> LocalCluster:
 
     async def change(admin: Admin) -> None:
         broker = ConfigResource(ResourceType.BROKER, "2")
-        await admin.configs.alter(broker, [ConfigChange(ConfigOperation.SET, "ssl.key.password", SECRET)])
+        key = "listener.name.plaintext.ssl.key.password"
+        await admin.configs.alter(broker, [ConfigChange(ConfigOperation.SET, key, SECRET)])
         await admin.topics.delete("short")
 
     ask(bootstrap, change)
