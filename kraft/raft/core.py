@@ -217,13 +217,12 @@ class Core:
         self.out.sends.append(Send(request_id, destination, purpose, request, self.settings.request_timeout_ms))
         return request_id
 
-    @property
-    def is_last_epoch(self) -> bool:
-        """Whether there is no newer epoch to hold an election in. Says so, where this is asked."""
+    def refuse_last_epoch(self) -> bool:
+        """Whether there is no newer epoch to hold an election in; if so, alert the operator."""
         if self.epoch < EPOCH_MAX:
             return False
         text = f"epoch {EPOCH_MAX} is the last one, which no election reaches: somebody forged it"
-        remedy = "stop every controller, delete quorum-state in its metadata directory, and start them again"
+        remedy = "stop every node, brokers too, delete quorum-state in its metadata directory, and start them again"
         self.alert(AlertKind.EPOCHS_USED_UP, f"{text}; {remedy}")
         return True
 
@@ -260,7 +259,7 @@ class Core:
         """Everything this step wants done, and an empty outbox for the next one."""
         out, self.out = self.out, Outbox()
         log = self.log
-        # By position: fourteen names cost as much as the tuple itself, at every step.
+        # By position: fifteen names cost as much as the tuple itself, at every step.
         return Ready(
             self._state_to_write(),
             tuple(out.log) if out.log else (),
