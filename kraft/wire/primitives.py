@@ -44,9 +44,12 @@ def uuid_or_none(raw: bytes) -> UUID | None:
 
 
 def compact_string(value: str | None) -> bytes:
+    """ValueError if no reader takes it, as it is longer than 16 bits say."""
     if value is None:
         return b"\0"
     data = value.encode()
+    if len(data) > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {len(data)} bytes is too long, at most {STRING_BYTES_MAX} are allowed")
     return encode_unsigned(len(data) + 1) + data
 
 
