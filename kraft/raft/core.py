@@ -27,7 +27,7 @@ from kraft.raft.settings import EPOCH_MAX, RaftSettings
 from kraft.raft.state import NEVER, FetchLoop, Hurry, Leader, Resigned, Role, Sent, Unattached
 from kraft.seam import Address, Random
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import QuorumRequest, QuorumResponse
+from kraft.wire.rpc_quorum import HOST_CHARACTERS_MAX, QuorumRequest, QuorumResponse
 
 Response = TypeVar("Response", bound=QuorumResponse)
 
@@ -153,11 +153,14 @@ class Core:
 
     @property
     def named_leader(self) -> tuple[int, str, int]:
-        """(id, host, port) of the leader as answers name it; -1 if unknown, or if it is this node, resigned."""
+        """(id, host, port) of the leader as answers name it; -1 if unknown, or if it is this node, resigned. Peers and
+        the voters in the log may claim a host that is too long for an answer: it is left out."""
         if self.leader_id is None or isinstance(self.role, Resigned):
             return (-1, "", -1)
         address = self.address_of(self.leader_id)
-        return (self.leader_id, "", -1) if address is None else (self.leader_id, address.host, address.port)
+        if address is None or len(address.host) > HOST_CHARACTERS_MAX:
+            return (self.leader_id, "", -1)
+        return (self.leader_id, address.host, address.port)
 
     def address_of(self, node_id: int) -> Address | None:
         if node_id == self.node_id and self.identity.address is not None:
