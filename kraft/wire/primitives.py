@@ -24,6 +24,10 @@ STRING_BYTES_MAX = 2**15 - 1
 """What 16-bit lengths can say. Kafka refuses longer strings in the compact encoding too."""
 
 
+class CannotEncode(ValueError):
+    """An answer of ours holds a value that its version on the wire cannot say, or a message is over its bound."""
+
+
 def milliseconds(value: timedelta | int) -> int:
     """A duration in whole milliseconds; an int is one already."""
     return value // _MILLISECOND if isinstance(value, timedelta) else value

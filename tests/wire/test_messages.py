@@ -457,7 +457,7 @@ def test_a_string_too_long_for_an_old_version_is_not_cut_silently() -> None:
     message = build(cls, topics=[build(nested_class(cls, "topics"), name="x" * 40_000)])
     with pytest.raises(ValueError, match="16-bit"):
         encode_request(3, 1, message)
-    with pytest.raises(CannotEncode, match="at most 32767 are allowed"):
+    with pytest.raises(ValueError, match="at most 32767 are allowed"):
         encode_request(3, 9, message)
     with pytest.raises(WireError, match="at most 32767 are allowed"):
         decode_request(3, 9, b"\2" + encode_unsigned(40_001) + b"x" * 40_000 + b"\0" * 5)
