@@ -25,7 +25,7 @@ from kraft.seam import Address, Peer, Seam
 from kraft.wire import messages
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import RpcMessage
-from kraft.wire.rpc_cluster import ForwardRequest
+from kraft.wire.rpc_cluster import FORWARD_BODY_BYTES_MAX, ForwardRequest
 
 log = structlog.get_logger("kraft.broker.controller_channel")
 
@@ -127,7 +127,10 @@ class ControllerChannel:
         timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> bytes:
         """Hand a client's admin request to the active controller, on behalf of its principal; gives the body of the
-        answer. Both are in `version`, by default the newest. RequestFailed as in `request`; ForwardRefused."""
+        answer. Both are in `version`, by default the newest. RequestFailed as in `request`; ForwardRefused, also for a
+        body of more than FORWARD_BODY_BYTES_MAX."""
+        if len(body) > FORWARD_BODY_BYTES_MAX:
+            raise ForwardRefused(ErrorCode.MESSAGE_TOO_LARGE)
         newest = messages.newest_version(api_key) if version is None else version
         envelope = ForwardRequest(
             principal=session.principal,

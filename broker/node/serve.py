@@ -151,6 +151,7 @@ class Node:
                     client_addresses=sorted({holder.peer_host for holder in evicted})[:HOSTS_LOGGED_MAX],
                     memory_bytes=memory.total_bytes,
                 )
+            self.quorum.log_limit.report()
             if self.broker is not None:
                 self.broker.broker.log_limit.report()
             if self.controller_listeners is not None:

@@ -1,7 +1,8 @@
 """A processor of the log that bounds how often one and the same warning or error is written.
 
-A peer can provoke some warnings at will (bad bytes, refused connections). At most LINES_MAX lines with one text are
-written in a second; the next line after that says how many were left out.
+It is the last bound, for every line of the process: a peer can provoke lines that no `LogLimit` counts by client
+(requests that fail, damaged data). At most LINES_MAX lines with one text are written in a second. How many were left
+out is told on the next line with that text, or on the first line of any text and level after that second.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from structlog.typing import EventDict, WrappedLogger
 LINES_MAX = 5
 WINDOW_S = 1.0
 TEXTS_MAX = 1_000
+"""Texts whose lines are counted. When there are more, all begin a new second."""
 _LIMITED = ("warning", "error")
+
+
+class _Second:
+    """The lines of one text in one second."""
+
+    __slots__ = ("began", "lines")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.lines = 0
 
 
 class RepeatedLines:
@@ -23,23 +35,34 @@ class RepeatedLines:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._texts: dict[object, list[float]] = {}
-        """Text → when its second began, lines in it, lines left out."""
+        self._seconds: dict[object, _Second] = {}
+        self._left_out: dict[object, int] = {}
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        if method not in _LIMITED:
-            return event
-        if len(self._texts) >= TEXTS_MAX:
-            self._texts.clear()
-        now = self._now()
-        seen = self._texts.setdefault(event.get("event"), [now, 0, 0])
-        if now - seen[0] >= WINDOW_S:
-            seen[0], seen[1] = now, 0
-        seen[1] += 1
-        if seen[1] > LINES_MAX:
-            seen[2] += 1
+        now, text = self._now(), event.get("event")
+        if method in _LIMITED and not self._may_write(text, now):
+            self._left_out[text] = self._left_out.get(text, 0) + 1
             raise structlog.DropEvent
-        if seen[2]:
-            event["left_out"] = int(seen[2])
-            seen[2] = 0
+        if self._left_out:
+            self._tell_left_out(event, text, now)
         return event
+
+    def _may_write(self, text: object, now: float) -> bool:
+        second = self._seconds.get(text)
+        if second is None or now - second.began >= WINDOW_S:
+            if len(self._seconds) >= TEXTS_MAX:
+                self._seconds.clear()
+            second = self._seconds[text] = _Second(now)
+        second.lines += 1
+        return second.lines <= LINES_MAX
+
+    def _tell_left_out(self, event: EventDict, text: object, now: float) -> None:
+        """Add to this line how many were left out: of its own text, else of the first one whose second is over."""
+        if text in self._left_out:
+            event["left_out"] = self._left_out.pop(text)
+            return
+        for other in self._left_out:
+            second = self._seconds.get(other)
+            if second is None or now - second.began >= WINDOW_S:
+                event["left_out"], event["left_out_of"] = self._left_out.pop(other), other
+                return

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from typing import Any
 
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.socket_path import short_path
 from kraft.deploy.launch.zygote import take_lock
+
+LOCK_SECONDS_MAX = 2.0
+"""How long a lock may be held without a note: by a launcher whose note was not written yet when this was asked, and
+that is ending, or by a `kraft up` that looks at the folder."""
+_POLL_SECONDS = 0.005
 
 
 def ask_zygote(folder: ClusterFolder, request: dict[str, Any], *, timeout_s: float | None) -> dict[str, Any] | None:
@@ -55,16 +61,23 @@ def exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, An
 
 
 def require_unlocked(folder: ClusterFolder) -> None:
-    """LaunchError if a process that is not noted in the folder still holds it: it could not be started again."""
-    if not folder.lock.exists():
-        return
+    """LaunchError if a process that is not noted in the folder still holds it after LOCK_SECONDS_MAX: it could not be
+    started again. Blocking."""
+    deadline = time.monotonic() + LOCK_SECONDS_MAX
+    while folder.lock.exists() and not _is_unlocked(folder):
+        if time.monotonic() > deadline:
+            raise LaunchError(
+                "zygote",
+                f"a process that {folder.path} has no note of still holds {folder.lock}: find it with "
+                f"fuser {folder.lock}, end it, and try again",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_unlocked(folder: ClusterFolder) -> bool:
+    """Whether the lock is free, as far as this user may look."""
     try:
         os.close(take_lock(folder))
     except LaunchError as problem:
-        if problem.kind != "busy":
-            return
-        raise LaunchError(
-            "zygote",
-            f"a process that {folder.path} has no note of still holds {folder.lock}: find it with "
-            f"fuser {folder.lock}, end it, and try again",
-        ) from None
+        return problem.kind != "busy"
+    return True

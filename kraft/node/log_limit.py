@@ -1,4 +1,5 @@
-"""Log lines that a client can cause as often as it likes: one per client and minute, with a count of the others.
+"""Log lines that a client or a peer can cause as often as it likes: one per client and minute, with a count of the
+others.
 
 The first line leaves at once, so that its reason is not late; what follows within the minute is counted, and leaves as
 one line when the minute is over. What is kept is bounded by CLIENTS_MAX, whatever names clients give themselves.
@@ -31,7 +32,7 @@ class _Repeated:
 
 
 class LogLimit:
-    """The limit of one node's listeners. `report` is to be called about once a second."""
+    """The limit of one node's listeners, or of its quorum. `report` is to be called about once a second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

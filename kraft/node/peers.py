@@ -24,8 +24,9 @@ from typing import Any
 import structlog
 import trio
 
-from kraft.seam import Address, CloseReason, DialFailed, DialOutcome, Peer, Seam, WireError
+from kraft.seam import Address, CloseReason, DialFailed, DialOutcome, InvariantError, Peer, Seam, WireError
 from kraft.wire.client import ClientConnection
+from kraft.wire.primitives import CannotEncode
 from kraft.wire.rpc import RpcMessage, choose_version, decode_rpc_response, encode_rpc, refused_range
 
 log = structlog.get_logger("kraft.peers")
@@ -316,7 +317,11 @@ class Peers:
             else:
                 self._ask_again(link, connection, call, version, spoken)
 
-        connection.send(message.api_key, version, [encode_rpc(message, version)], on_reply)
+        try:
+            body = encode_rpc(message, version)
+        except CannotEncode as problem:
+            raise InvariantError(f"a request of our own: {problem}") from None
+        connection.send(message.api_key, version, [body], on_reply)
 
     def _ask_again(
         self, link: _Link, connection: ClientConnection, call: _Call, refused: int, spoken: tuple[int, int]

@@ -16,6 +16,7 @@ import trio
 
 from kraft.config import NodeConfig
 from kraft.node import quorum_settings
+from kraft.node.log_limit import LogLimit
 from kraft.node.metadata_batches import CommittedBatch
 from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Peers
@@ -128,6 +129,8 @@ class Quorum:
         self._meta = meta
         self._files = trio.Lock()
         self._delivery = Delivery(self._files)
+        self.log_limit = LogLimit(seam.clock)
+        """`report` is called by the node."""
         self._driver: QuorumDriver | None = None
         self._keeper: SnapshotKeeper | None = None
         self._configured = quorum_settings.configured_voters(config)
@@ -159,6 +162,7 @@ class Quorum:
             listener=quorum_settings.controller_listener(config),
             tls=quorum_settings.peer_tls(config),
             may_vote=identity.may_vote,
+            log_limit=self.log_limit,
         )
         keeper = SnapshotKeeper(
             self._seam,

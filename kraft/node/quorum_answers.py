@@ -10,16 +10,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import structlog
 import trio
 
 from kraft.node.metadata_log import ColdRead, MetadataLog
 from kraft.raft.ready import Answer, Reply, ReplyWithRecords, ReplyWithSnapshot
-from kraft.seam import Seam
+from kraft.seam import CloseReason, Seam
 from kraft.storage.snapshots import PositionOutOfRange, SnapshotNotFound
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.primitives import CannotEncode
 from kraft.wire.rpc import encode_rpc
 from kraft.wire.rpc_quorum import MetadataFetchResponse
 from kraft.wire.server import Request
+
+log = structlog.get_logger("kraft.quorum")
 
 
 class QuorumAnswers:
@@ -91,4 +95,10 @@ class QuorumAnswers:
 
 
 def _respond(request: Request, response: Any) -> None:
-    request.respond(encode_rpc(response, request.api_version))
+    try:
+        body = encode_rpc(response, request.api_version)
+    except CannotEncode as problem:
+        log.error("request failed", api_key=request.api_key, error=repr(problem))
+        request.fail(str(problem), CloseReason.LOCAL)
+    else:
+        request.respond(body)

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 import trio
 
+from kraft.node.log_limit import LogLimit
 from kraft.node.metadata_batches import CommittedBatch, summarise
 from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Failed, Outcome, Peers
@@ -53,8 +54,6 @@ from kraft.wire.server import Request
 
 log = structlog.get_logger("kraft.quorum")
 
-ALERT_INTERVAL_MS = 10_000
-"""Between two warnings of one kind: a peer that sends forged messages must not fill the log."""
 PURPOSES = MappingProxyType({Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"})
 RECOVERY_POINT_MS = 10_000
 OBSERVER_SYNC_MS = 1_000
@@ -88,6 +87,7 @@ class QuorumDriver:
         listener: str,
         tls: object | None,
         may_vote: bool,
+        log_limit: LogLimit,
     ) -> None:
         self.raft = raft
         self.metadata = metadata
@@ -99,6 +99,7 @@ class QuorumDriver:
         self._listener = listener
         self._tls = tls
         self._may_vote = may_vote
+        self._log_limit = log_limit
         self._random = seam.random.stream("quorum")
         self._inbox: deque[Input] = deque()
         self._slow: Ready | None = None
@@ -110,8 +111,6 @@ class QuorumDriver:
         self._sleep_scope: trio.CancelScope | None = None
         self._deadline_moved = trio.Event()
         self._pass_wanted = False
-        self._alerted: dict[object, tuple[int, int]] = {}
-        """By kind of warning: when the last was logged, and how many were not logged since."""
         self._answers = QuorumAnswers(seam, metadata, files, self._may_read, self._start)
         self._watched: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None
@@ -285,7 +284,7 @@ class QuorumDriver:
         if ready.may_stop:
             self.may_stop.set()
         for alert in ready.alerts:
-            self._warn(alert.kind, alert.kind.value, why=alert.text)
+            self._log_limit.warning(log, alert.kind.value, client="", why=alert.text)
         self._set_deadline(ready.deadline_ms)
         if ready.leadership is not None or ready.high_watermark is not None:
             self._moved.set()
@@ -297,16 +296,6 @@ class QuorumDriver:
         if ready.high_watermark is not None:
             self.metadata.log.update_high_watermark(ready.high_watermark)
             self._delivery.commit(ready.high_watermark)
-
-    def _warn(self, kind: object, event: str, **fields: object) -> None:
-        """Log a warning, and of one kind at most one per ALERT_INTERVAL_MS."""
-        now_ms = self._seam.clock.monotonic_ms()
-        logged_ms, unlogged = self._alerted.get(kind, (now_ms - ALERT_INTERVAL_MS, 0))
-        if now_ms - logged_ms < ALERT_INTERVAL_MS:
-            self._alerted[kind] = logged_ms, unlogged + 1
-            return
-        self._alerted[kind] = now_ms, 0
-        log.warning(event, **fields, not_logged_before=unlogged)
 
     # time and passes
 
@@ -417,10 +406,11 @@ class QuorumDriver:
     def _take_answer(self, send: Send, answer: Any) -> None:
         summaries: tuple[BatchSummary, ...] = ()
         if answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._warn(
-                answer.cluster_id,
+            self._log_limit.warning(
+                log,
                 "a controller of another cluster was asked; correct its address in controller.quorum.bootstrap.servers "
                 "or controller.quorum.voters",
+                client=answer.cluster_id,
                 address=str(send.destination.address),
                 its_cluster=answer.cluster_id or "unknown",
                 our_cluster=send.request.cluster_id,

@@ -19,6 +19,7 @@ from kraft.seam import Address
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc_quorum import HOST_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from kraft.node.controller import Controller
@@ -97,11 +98,12 @@ def _voter(controller: Controller, message: Any) -> Voter | VotersRefused:
     """Who is meant, at its address on the controllers' listener."""
     name = controller_listener(controller.config)
     for listener in message.listeners:
-        if listener.name == name and listener.host and listener.port > 0:
+        if listener.name == name and 0 < len(listener.host) <= HOST_CHARACTERS_MAX and listener.port > 0:
             address = Address(str(listener.host), int(listener.port))
             return Voter(ReplicaKey(message.voter_id, message.voter_directory_id), address)
     named = ", ".join(listener.name for listener in message.listeners) or "none"
-    text = f"the voter needs an address on listener {name} (given: {named})"
+    text = f"the voter needs an address on listener {name}, of a host with at most {HOST_CHARACTERS_MAX} characters"
+    text = f"{text} (given: {named})"
     return _refused(ErrorCode.INVALID_REQUEST, text)
 
 

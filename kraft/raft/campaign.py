@@ -92,7 +92,7 @@ def handle_vote_failure(core: Core, node_id: int, failure: Failure) -> None:
 def _count(core: Core) -> None:
     role = core.role
     if isinstance(role, Prospective):
-        if role.tally.is_won and core.is_last_epoch:
+        if role.tally.is_won and core.refuse_last_epoch():
             end_round(core, role)
         elif role.tally.is_won:
             to_candidate(core)

@@ -27,7 +27,7 @@ from kraft.raft.settings import EPOCH_MAX, RaftSettings
 from kraft.raft.state import NEVER, FetchLoop, Hurry, Leader, Resigned, Role, Sent, Unattached
 from kraft.seam import Address, Random
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import QuorumRequest, QuorumResponse
+from kraft.wire.rpc_quorum import HOST_CHARACTERS_MAX, QuorumRequest, QuorumResponse
 
 Response = TypeVar("Response", bound=QuorumResponse)
 
@@ -153,11 +153,14 @@ class Core:
 
     @property
     def named_leader(self) -> tuple[int, str, int]:
-        """(id, host, port) of the leader as answers name it; -1 if unknown, or if it is this node, resigned."""
+        """(id, host, port) of the leader as answers name it; -1 if unknown, or if it is this node, resigned. Peers and
+        the voters in the log may claim a host that is too long for an answer: it is left out."""
         if self.leader_id is None or isinstance(self.role, Resigned):
             return (-1, "", -1)
         address = self.address_of(self.leader_id)
-        return (self.leader_id, "", -1) if address is None else (self.leader_id, address.host, address.port)
+        if address is None or len(address.host) > HOST_CHARACTERS_MAX:
+            return (self.leader_id, "", -1)
+        return (self.leader_id, address.host, address.port)
 
     def address_of(self, node_id: int) -> Address | None:
         if node_id == self.node_id and self.identity.address is not None:
@@ -217,13 +220,12 @@ class Core:
         self.out.sends.append(Send(request_id, destination, purpose, request, self.settings.request_timeout_ms))
         return request_id
 
-    @property
-    def is_last_epoch(self) -> bool:
-        """Whether there is no newer epoch to hold an election in. Says so, where this is asked."""
+    def refuse_last_epoch(self) -> bool:
+        """Whether there is no newer epoch to hold an election in; if so, alert the operator."""
         if self.epoch < EPOCH_MAX:
             return False
         text = f"epoch {EPOCH_MAX} is the last one, which no election reaches: somebody forged it"
-        remedy = "stop every controller, delete quorum-state in its metadata directory, and start them again"
+        remedy = "stop every node, brokers too, delete quorum-state in its metadata directory, and start them again"
         self.alert(AlertKind.EPOCHS_USED_UP, f"{text}; {remedy}")
         return True
 
@@ -260,7 +262,7 @@ class Core:
         """Everything this step wants done, and an empty outbox for the next one."""
         out, self.out = self.out, Outbox()
         log = self.log
-        # By position: fourteen names cost as much as the tuple itself, at every step.
+        # By position: fifteen names cost as much as the tuple itself, at every step.
         return Ready(
             self._state_to_write(),
             tuple(out.log) if out.log else (),

@@ -2,7 +2,7 @@
 
 A message of an older epoch changes nothing but gets an answer; one of a newer epoch moves this replica there. A replica
 learns nothing from an answer of another cluster, or of a node that is not the one that was asked. A replica that has
-fetched from the leader of an epoch believes in no other leader of that epoch.
+fetched from the leader of an epoch believes in no other leader of that epoch, until it has lost that leader.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def believes(core: Core, epoch: int, leader_id: int) -> bool:
     follower has not fetched from its leader, that one too is nothing but a claim."""
     if epoch > core.epoch or core.leader_id in (None, leader_id):
         return True
-    follower = core.role.follower if isinstance(core.role, Prospective) else core.role
-    if core.leader_id != core.node_id and not (isinstance(follower, Follower) and follower.has_fetched):
+    has_fetched = isinstance(core.role, Follower) and core.role.has_fetched
+    if core.leader_id != core.node_id and not has_fetched:
         return True
     text = f"node {core.leader_id} leads epoch {epoch}, and node {leader_id} is named as its leader: not believed"
     core.alert(AlertKind.CONFLICTING_LEADER, text)

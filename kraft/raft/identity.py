@@ -11,18 +11,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kraft.seam import Address
-from kraft.seam.ids import encode_uuid
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
     node_id: int
     directory_id: UUID | None = None
-
-    @property
-    def directory(self) -> str:
-        """The directory id as people read it; `(any)` if the key names none."""
-        return "(any)" if self.directory_id is None else encode_uuid(self.directory_id)
 
     def stands_for(self, other: ReplicaKey) -> bool:
         """True if `other` is the replica that this (stored or configured) key names."""

@@ -21,7 +21,7 @@ def resume(core: Core) -> None:
     follows = core.leader_id not in (None, core.node_id)
     if core.is_voter and not follows:
         core.hurry = Hurry()
-    if core.is_sole_voter and not (core.leader_id == core.node_id and core.is_last_epoch):
+    if core.is_sole_voter and not (core.leader_id == core.node_id and core.refuse_last_epoch()):
         # The only voter waits for nobody, also if it led before: the epoch will be a new one.
         start_round(core)
     elif core.leader_id == core.node_id:

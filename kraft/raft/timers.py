@@ -34,7 +34,7 @@ def tick(core: Core) -> None:
     elif core.is_stopping:
         return
     elif isinstance(role, Resigned):
-        if now >= role.election_deadline_ms and core.is_last_epoch:
+        if now >= role.election_deadline_ms and core.refuse_last_epoch():
             role.election_deadline_ms = core.election_timeout()
         elif now >= role.election_deadline_ms:
             to_unattached(core, core.epoch + 1)

@@ -7,11 +7,11 @@ from its own file. Refusals begin with the words that Kafka's tools print. Sourc
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from typing import NamedTuple
 
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.state import Progress
+from kraft.seam.ids import encode_uuid
 from kraft.wire.error_codes import ErrorCode
 
 OBSERVER_SILENCE_MS_MAX = 3_600_000
@@ -88,6 +88,5 @@ def _static(verb: str) -> VotersRefused:
 
 def _shown(key: ReplicaKey) -> str:
     """The key as Kafka prints it."""
-    given = key.directory_id
-    directory = "<undefined>" if given is None else urlsafe_b64encode(given.bytes).decode().rstrip("=")
+    directory = "<undefined>" if key.directory_id is None else encode_uuid(key.directory_id)
     return f"ReplicaKey(id={key.node_id}, directoryId={directory})"

@@ -29,7 +29,7 @@ from kraft.wire.message_quirks import QUIRKS, Direction, Quirk
 from kraft.wire.message_reader import Read, compile_reader
 from kraft.wire.message_schema import coerce, fields_of, merged, part_class
 from kraft.wire.message_writer import Write, compile_writer
-from kraft.wire.primitives import milliseconds
+from kraft.wire.primitives import CannotEncode, milliseconds
 
 __all__ = [
     "CannotEncode",
@@ -58,10 +58,6 @@ PIECE_BYTES_MIN = 64 * 1024
 
 LAST_WITH_TOPIC_NAMES = MappingProxyType({ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9})
 """Up to this version a topic has a name, from the next on an id alone; the newest class has both, each may be None."""
-
-
-class CannotEncode(ValueError):
-    """An answer of ours holds a value that its version on the wire cannot say."""
 
 
 def newest_version(key: int) -> int:

@@ -24,6 +24,10 @@ STRING_BYTES_MAX = 2**15 - 1
 """What 16-bit lengths can say. Kafka refuses longer strings in the compact encoding too."""
 
 
+class CannotEncode(ValueError):
+    """An answer of ours holds a value that its version on the wire cannot say, or a message is over its bound."""
+
+
 def milliseconds(value: timedelta | int) -> int:
     """A duration in whole milliseconds; an int is one already."""
     return value // _MILLISECOND if isinstance(value, timedelta) else value
@@ -44,9 +48,12 @@ def uuid_or_none(raw: bytes) -> UUID | None:
 
 
 def compact_string(value: str | None) -> bytes:
+    """ValueError if no reader takes it, as it is longer than 16 bits say."""
     if value is None:
         return b"\0"
     data = value.encode()
+    if len(data) > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {len(data)} bytes is too long, at most {STRING_BYTES_MAX} are allowed")
     return encode_unsigned(len(data) + 1) + data
 
 

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeVar
 import msgpack
 
 from kraft.seam import Buffer, WireError, require
+from kraft.wire.primitives import CannotEncode
 from kraft.wire.rpc_fields import FieldCodec, compile_codec
 
 
@@ -135,13 +136,15 @@ def _compiled(cls: type[RpcMessage]) -> tuple[FieldCodec, ...]:
 
 
 def encode_rpc(message: RpcMessage, version: int | None = None) -> bytes:
-    """The body of `message` in `version` (the newest by default). InvariantError if it is over `bytes_max`."""
+    """The body of `message` in `version` (the newest by default). CannotEncode if it is over `bytes_max`: a peer may
+    have asked for more than fits into the answer."""
     cls = type(message)
     wanted = cls.max_version if version is None else version
     require(cls.min_version <= wanted <= cls.max_version, f"{cls.__name__} has no version {wanted}")
     values = [field.pack(getattr(message, field.name)) for field in _compiled(cls) if field.since <= wanted]
     body: bytes = msgpack.packb(values)
-    require(len(body) <= cls.bytes_max, f"{cls.__name__} of {len(body)} bytes is over its bound of {cls.bytes_max}")
+    if len(body) > cls.bytes_max:
+        raise CannotEncode(f"{cls.__name__} of {len(body)} bytes is over its bound of {cls.bytes_max}")
     return body
 
 

@@ -37,7 +37,9 @@ LOG_ENDS_MAX = 500
 HEARTBEAT_BYTES_MAX = SMALL_BYTES_MAX + 5_000 * 64
 """Brokers of an earlier release told ten times as many."""
 ALTER_PARTITION_BYTES_MAX = 64 * 1024 * 1024
-FORWARD_BYTES_MAX = 101 * 1024 * 1024
+FORWARD_BODY_BYTES_MAX = 100 * 1024 * 1024
+"""Of a client's request, or of the answer to it. Kafka's default of socket.request.max.bytes."""
+FORWARD_BYTES_MAX = FORWARD_BODY_BYTES_MAX + 1024 * 1024
 """A forwarded request may be as large as a client's frame (socket.request.max.bytes), plus what is put around it."""
 
 

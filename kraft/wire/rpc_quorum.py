@@ -15,6 +15,8 @@ from kraft.wire.rpc import InternalKey, RpcMessage
 from kraft.wire.rpc_fields import Int16, Int32, Int64, PortOrNone
 
 VOTE_BYTES_MAX = 4 * 1024
+HOST_CHARACTERS_MAX = 255
+"""Of a name in the DNS. The leader's host is named in answers of VOTE_BYTES_MAX; a longer one leads nowhere."""
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 """Most record bytes asked for in one MetadataFetch, and most bytes of a snapshot chunk."""
 ANSWER_BYTES_MAX = FETCH_BYTES_MAX + 8 * 1024 * 1024 + 64 * 1024

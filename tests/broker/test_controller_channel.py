@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from kraft.broker.node import controller_channel
 from kraft.broker.node.controller_channel import ControllerChannel, ForwardRefused
 from kraft.broker.node.session import Session
 from kraft.config import NodeConfig
@@ -292,6 +293,19 @@ def test_a_request_that_an_older_controller_cannot_read_is_refused() -> None:
         assert caught.value.error is ErrorCode.UNSUPPORTED_VERSION
 
     run(test, older, silent, silent)
+
+
+def test_a_request_too_large_to_be_forwarded_is_refused_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_channel, "FORWARD_BODY_BYTES_MAX", 100)
+
+    async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
+        channel.on_leader(101, 1)
+        with pytest.raises(ForwardRefused) as caught:
+            await channel.forward(SESSION, ApiKey.CREATE_TOPICS, bytes(101))
+        assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+        assert not controllers[0].seen
+
+    run(test, silent, silent, silent)
 
 
 def test_a_connection_that_falls_silent_is_given_up_while_another_can_still_save_the_session() -> None:

@@ -23,6 +23,7 @@ from kraft.deploy.cli.connection import Connection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.topics import parse_partitions
 from kraft.deploy.launch.folder import ClusterFolder, remember_last
+from kraft.deploy.launch.hosts import is_known_host
 from kraft.deploy.launch.layout import ClusterLayout, is_cluster_id
 from kraft.deploy.launch.processes import identify, write_identity
 from kraft.seam import Address, DialFailed, DialOutcome, Peer
@@ -106,6 +107,11 @@ def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.Monke
         Connection("nobody.example:9092,nobody.example:9093", {}, None, "").run_async(ask)
     assert failure.value.code == 3
     assert Connection("nobody.example:9092,there.example:9092", {}, None, "").run_async(ask) == "asked"
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example"])
+def test_a_host_name_that_cannot_be_one_is_unknown(host: str) -> None:
+    assert not is_known_host(host)
 
 
 def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from kraft.wire.rpc_cluster import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     ForwardRequest,
+    ForwardResponse,
     HeartbeatRequest,
     PartitionToAlter,
     RegisterBrokerRequest,
@@ -533,6 +534,9 @@ def test_a_voter_that_says_where_it_is_must_know_the_epoch() -> None:
         assert (old.current_leader.leader_id, old.current_leader.leader_epoch) == (number, 1)
         new = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **asked, current_leader_epoch=9)
         assert new.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        far = {**asked, "listeners": ({**listener, "host": "x" * 5_000},)}
+        unsayable = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **far, current_leader_epoch=1)
+        assert unsayable.error_code == ErrorCode.INVALID_REQUEST
         static = await client.ask(ApiKey.UPDATE_RAFT_VOTER, 0, **asked, current_leader_epoch=1)
         assert static.error_code == ErrorCode.UNSUPPORTED_VERSION
 
@@ -592,6 +596,30 @@ def test_an_answer_that_cannot_be_encoded_is_one_error_and_one_line_of_the_log(m
             assert "CannotEncode" in line["error"]
             assert "DESCRIBE_QUORUM response version 2: " in line["error"]
             assert not line["exc_info"]
+
+    play(scenario)
+
+
+def test_an_answer_too_large_to_be_forwarded_is_one_error_and_the_controller_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The refusals of many topics with wrong names take far more bytes than the names."""
+    monkeypatch.setattr(ForwardResponse, "bytes_max", 10_000)
+    topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
+
+    def creating(count: int) -> ForwardRequest:
+        topics = [messages.build(topic, name=f"!{n}", num_partitions=1, replication_factor=1) for n in range(count)]
+        request = messages.build(messages.request_class(ApiKey.CREATE_TOPICS), topics=topics, timeout=1_000)
+        body = messages.encode_request(ApiKey.CREATE_TOPICS, 7, request)
+        return ForwardRequest(forwarded_key=ApiKey.CREATE_TOPICS, forwarded_version=7, body=body)
+
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        client = await Client.to(seam, active_and_standby(cluster)[0])
+        with capture_logs() as lines:
+            assert (await client.tell(creating(500))).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        (failed,) = [line for line in lines if line["event"] == "command failed"]
+        assert "is over its bound of 10000" in failed["error"]
+        assert (await client.tell(creating(5))).error_code == ErrorCode.NONE
 
     play(scenario)
 

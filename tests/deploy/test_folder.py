@@ -15,6 +15,8 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import ClusterFolder, last_folder, remember_last, started_folders
 from kraft.deploy.launch.layout import ClusterLayout
 from kraft.deploy.launch.processes import identify, write_identity
+from kraft.deploy.launch.zygote import take_lock
+from kraft.deploy.launch.zygote_client import require_unlocked
 
 LAYOUT = ClusterLayout(controllers=1, brokers=2, settings={"num.partitions": "3"})
 
@@ -114,3 +116,25 @@ def test_of_several_clusters_the_last_one_that_runs_is_meant(tmp_path: Path, mon
     shutil.rmtree(second.path)
     assert last_folder().path == third.path
     assert [folder.path for folder in started_folders()] == [third.path, first.path]
+
+
+def test_a_folder_that_an_unknown_process_holds_is_reported_and_one_that_is_released_soon_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, slept = ClusterFolder(tmp_path), [0.0]
+    monkeypatch.setattr("kraft.deploy.launch.zygote_client.time.monotonic", lambda: slept[0])
+    monkeypatch.setattr(
+        "kraft.deploy.launch.zygote_client.time.sleep", lambda seconds: slept.append(slept.pop() + seconds)
+    )
+    require_unlocked(folder)
+    held = take_lock(folder)
+    with pytest.raises(LaunchError, match="find it with fuser") as refused:
+        require_unlocked(folder)
+    assert refused.value.kind == "zygote"
+
+    def release(_seconds: float) -> None:
+        os.close(held)
+
+    monkeypatch.setattr("kraft.deploy.launch.zygote_client.time.sleep", release)
+    require_unlocked(folder)
+    os.close(take_lock(folder))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from kraft.deploy.launch.repeated_lines import LINES_MAX, RepeatedLines
+from kraft.deploy.launch.repeated_lines import LINES_MAX, TEXTS_MAX, RepeatedLines
 
 
 @pytest.fixture
@@ -39,3 +39,20 @@ def test_other_warnings_and_lines_that_inform_are_all_written(write: Write) -> N
         write(0.0, "warning", "connection closed")
     assert write(0.0, "error", "request failed") == {"event": "request failed"}
     assert all(write(0.0, "info", "partition led") for _ in range(100))
+
+
+def test_what_was_left_out_is_told_on_the_next_line_if_its_text_does_not_come_again(write: Write) -> None:
+    for number in range(20):
+        write(number / 100, "error", "request failed")
+    assert write(0.5, "info", "partition led") == {"event": "partition led"}
+    told = {"event": "the node has stopped", "left_out": 20 - LINES_MAX, "left_out_of": "request failed"}
+    assert write(1.0, "info", "the node has stopped") == told
+    assert write(1.1, "warning", "slow disk") == {"event": "slow disk"}
+
+
+def test_counts_are_kept_when_more_texts_are_written_than_are_counted(write: Write) -> None:
+    for _ in range(20):
+        write(0.0, "error", "request failed")
+    lines = [write(0.1, "warning", f"text {number}") for number in range(TEXTS_MAX)]
+    assert None not in lines
+    assert [line["left_out"] for line in lines if line and "left_out" in line] == [20 - LINES_MAX]

@@ -10,6 +10,7 @@ import trio
 from structlog.testing import capture_logs
 
 from kraft.node import quorum_delivery
+from kraft.node.log_limit import INTERVAL_MS
 from kraft.node.peers import Peers
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address, Peer
@@ -109,13 +110,19 @@ def test_an_observer_of_another_cluster_learns_nothing_and_warns_with_both_names
         with capture_logs() as lines:
             cluster.start()
             await cluster.elect()
-            await world.sleep_ms(5_000)
-        assert stray.quorum is not None
+            await world.sleep_ms(INTERVAL_MS - 1_000)
+            assert stray.quorum is not None
+            stray.quorum.log_limit.report()
+            (line,) = [line for line in lines if line["event"].startswith("a controller of another cluster was asked")]
+            assert (line["its_cluster"], line["our_cluster"]) == (CLUSTER_ID, "another-cluster")
+            lines.clear()
+            await world.sleep_ms(INTERVAL_MS)
+            stray.quorum.log_limit.report()
+            (line,) = [line for line in lines if line["event"].startswith("a controller of another cluster was asked")]
+            assert line["repeated"] > 1
         assert stray.quorum.leader_and_epoch == (None, 0)
         assert stray.seam is not None
         assert not stray.seam.disk.exists("/data/4/__cluster_metadata-0/quorum-state")
-        (line,) = [line for line in lines if line["event"].startswith("a controller of another cluster was asked")]
-        assert (line["its_cluster"], line["our_cluster"]) == (CLUSTER_ID, "another-cluster")
 
     World(1).run(main)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.raft.identity import ReplicaKey
+from kraft.raft.identity import ReplicaKey, VoterSet
 from kraft.raft.inputs import Tick
 from kraft.raft.ready import AlertKind, QuorumState, Ready
 from kraft.raft.settings import EPOCH_MAX
 from kraft.raft.state import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from kraft.seam import Address
 from kraft.sim.cores.driver import CLUSTER
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import encode_rpc
 from kraft.wire.rpc_quorum import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -244,6 +247,23 @@ def test_a_replica_in_the_last_epoch_starts_and_says_that_no_election_is_possibl
     assert single.now > before, "time passes between two tries"
     if stored.voted is None or stored.voted.node_id != ME or voters == (ME,):
         assert AlertKind.EPOCHS_USED_UP in heard
+
+
+# a leader's address
+
+
+def test_an_answer_leaves_out_a_leaders_host_that_is_too_long_for_it() -> None:
+    """Such a host is claimed in a forged message, or stands in the log as the address of a voter."""
+    host = "x" * 5_000
+    voters = VoterSet(tuple(replace(voter, address=Address(host, 9000)) for voter in voter_set(ME, A, B).voters))
+    restarted = Single(voters=voters, stored=QuorumState(3, A))
+    told = Single(voters=voter_set(ME, A, B))
+    told.ask(BeginQuorumEpochRequest(epoch=3, leader_id=A, leader_host=host, leader_port=9000))
+    for single in (restarted, told):
+        response = single.ask(VoteRequest(epoch=3, candidate_id=B, pre_vote=True))
+        assert isinstance(response, VoteResponse)
+        assert (response.leader_id, response.leader_host, response.leader_port) == (A, "", -1)
+        encode_rpc(response)
 
 
 # anything

@@ -29,6 +29,7 @@ from kraft.wire.message_writer import EncodedStructs, compile_writer
 from kraft.wire.messages import (
     LAST_WITH_TOPIC_NAMES,
     PIECE_BYTES_MIN,
+    CannotEncode,
     build,
     decode_request,
     decode_response,
@@ -45,6 +46,7 @@ from kraft.wire.messages import (
     response_class,
     versioned_class,
 )
+from kraft.wire.varints import encode_unsigned
 from tests.wire.kio_strategies import messages
 
 WITH_TIMES = {(ApiKey.DESCRIBE_TRANSACTIONS, Direction.RESPONSE)}
@@ -436,13 +438,29 @@ def test_a_string_that_is_not_utf_8_is_a_wire_error() -> None:
         decode_request(ApiKey.METADATA, 1, struct.pack(">ih", 1, 2) + b"\xff\xff")
 
 
+def test_a_string_that_no_reader_takes_is_not_written_in_any_version() -> None:
+    topic = nested_class(response_class(ApiKey.CREATE_TOPICS), "topics")
+    for length, fits in ((2**15 - 1, True), (2**15, False)):
+        row = build(topic, name="t", error_message="x" * length)
+        response = build(response_class(ApiKey.CREATE_TOPICS), topics=[row])
+        for version in range(BROKER_APIS[ApiKey.CREATE_TOPICS].min, BROKER_APIS[ApiKey.CREATE_TOPICS].max + 1):
+            if fits:
+                body = encode_response(ApiKey.CREATE_TOPICS, version, response)
+                assert decode_response(ApiKey.CREATE_TOPICS, version, body).topics[0].error_message == "x" * length
+            else:
+                with pytest.raises(CannotEncode, match="32768 bytes"):
+                    encode_response(ApiKey.CREATE_TOPICS, version, response)
+
+
 def test_a_string_too_long_for_an_old_version_is_not_cut_silently() -> None:
     cls = request_class(ApiKey.METADATA)
     message = build(cls, topics=[build(nested_class(cls, "topics"), name="x" * 40_000)])
     with pytest.raises(ValueError, match="16-bit"):
         encode_request(3, 1, message)
+    with pytest.raises(ValueError, match="at most 32767 are allowed"):
+        encode_request(3, 9, message)
     with pytest.raises(WireError, match="at most 32767 are allowed"):
-        decode_request(3, 9, encode_request(3, 9, message))
+        decode_request(3, 9, b"\2" + encode_unsigned(40_001) + b"x" * 40_000 + b"\0" * 5)
 
 
 OTHER_CLASSES = [
