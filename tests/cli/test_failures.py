@@ -111,8 +111,12 @@ def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.Monke
 def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> None:
     kraft = Command(tmp_path)
     found = kraft.json("configs", "keys", "^retention")
-    assert [(row["key"], row["of"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
-    assert {"broker", "topic"} == {row["of"] for row in kraft.json("configs", "keys")}
+    assert [(row["key"], row["resource"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
+    assert {"broker", "topic"} == {row["resource"] for row in kraft.json("configs", "keys")}
+    (rules,) = kraft.json("configs", "keys", "^ssl.principal.mapping.rules$", "--explain")
+    assert rules["what_it_is"].endswith(
+        "principal. Refused: the principal is the certificate's whole name; remove the setting."
+    )
     assert "kraft configs keys lists all" in kraft.run("configs", "keys", "no such key", code=4)
     assert "is no regular expression" in kraft.run("configs", "keys", "(", code=2)
     assert "startingOffsets" in {row["option"] for row in kraft.json("spark", "options")}
