@@ -18,7 +18,16 @@ from kraft.client import KafkaError
 from kraft.client.background import open_background
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import Disconnected, TimedOut, VersionMismatch
-from kraft.deploy.cli.admin import ADVICE, DEFAULT_BOOTSTRAP, IS_IT_UP, explained, run_async, sentence, whom_to_ask
+from kraft.deploy.cli.admin import (
+    ADVICE,
+    DEFAULT_BOOTSTRAP,
+    IS_IT_UP,
+    explained,
+    require_known_host,
+    run_async,
+    sentence,
+    whom_to_ask,
+)
 from kraft.deploy.cli.connection import Connection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.topics import parse_partitions
@@ -106,6 +115,13 @@ def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.Monke
         Connection("nobody.example:9092,nobody.example:9093", {}, None, "").run_async(ask)
     assert failure.value.code == 3
     assert Connection("nobody.example:9092,there.example:9092", {}, None, "").run_async(ask) == "asked"
+
+
+@pytest.mark.parametrize("host", ["a..b", ".example", "x" * 70])
+def test_a_host_that_can_be_no_name_is_unknown(host: str) -> None:
+    with pytest.raises(CommandFailed, match="unknown host: ") as failure:
+        require_known_host(f"{host}:9092")
+    assert failure.value.code == 3
 
 
 def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> None:
