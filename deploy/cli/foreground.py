@@ -69,7 +69,7 @@ def stay(cluster: LocalCluster, as_json: bool, *, is_temporary: bool) -> None:
         warn(f"{how}; {_fate_of_data(cluster, is_temporary)}")
     warn_of_killed(killed)
     if failures:
-        raise CommandFailed("not cleanly: " + "; ".join(failures))
+        raise CommandFailed("\n  ".join(["not cleanly:", *failures]))
 
 
 def warn_of_killed(killed: list[int]) -> None:
