@@ -412,8 +412,8 @@ def _refuse_delete(
 ) -> tuple[ErrorCode, str | None]:
     """A name that the requester may not describe is refused before whether it exists is looked at; ids are no secret,
     but the name behind one is."""
-    known = topic.name if topic is not None else name
-    if name is None and topic is None:
+    known: str | None = topic.name if topic is not None else name
+    if known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
     may_delete_all = context.authorize(command.requester, "DELETE", "CLUSTER", "kafka-cluster")
     may_delete = may_delete_all or context.authorize(command.requester, "DELETE", "TOPIC", known)

@@ -61,7 +61,7 @@ LAST_WITH_TOPIC_NAMES = MappingProxyType({ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET
 
 
 class CannotEncode(ValueError):
-    """A message of ours holds a value that its version on the wire cannot say."""
+    """An answer of ours holds a value that its version on the wire cannot say."""
 
 
 def newest_version(key: int) -> int:
@@ -108,7 +108,8 @@ def decode_response(key: int, version: int, body: Buffer) -> Any:
 
 
 def encode_request(key: int, version: int, message: Any) -> bytes:
-    """The body of a request (newest class) in `version`. ValueError (CannotEncode) if that version cannot say it."""
+    """The body of a request (newest class) in `version`. ValueError if that version cannot say it; struct.error or
+    OverflowError for a number that its field does not hold."""
     return _encode(int(key), version, Direction.REQUEST, message)
 
 
@@ -217,8 +218,11 @@ def _parts(key: int, version: int, direction: Direction, message: Any) -> list[b
     if quirk is not None:
         message = quirk.downgrade(message, versioned_class(key, version, direction), version)
     parts: list[bytes] = []
+    if direction is Direction.REQUEST:
+        write(parts.append, message)
+        return parts
     try:
         write(parts.append, message)
-    except (struct.error, ValueError) as error:
-        raise CannotEncode(f"{ApiKey(key).name} {direction.name.lower()} version {version}: {error}") from None
+    except (struct.error, ValueError, OverflowError) as error:
+        raise CannotEncode(f"{ApiKey(key).name} response version {version}: {error}") from None
     return parts

@@ -28,7 +28,9 @@ def module_names() -> Iterator[str]:
 
 
 def assigned_names(module: ModuleType) -> Iterator[str]:
-    for statement in ast.parse(Path(str(module.__file__)).read_text()).body:
+    file = Path(str(module.__file__))
+    source = file.with_name(file.name.partition(".")[0] + ".py")  # also of a compiled module
+    for statement in ast.parse(source.read_text()).body:
         targets = statement.targets if isinstance(statement, ast.Assign) else ()
         if isinstance(statement, ast.AnnAssign):
             targets = (statement.target,)

@@ -151,7 +151,7 @@ def test_a_resource_that_stands_twice_is_refused() -> None:
     cluster = Cluster()
     twice = alteration(TOPIC, "orders", ("retention.ms", 0, "5000"))
     response = cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[twice, twice])
-    assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST]
+    assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
     assert cluster.controller.image.topic_configs("orders") == {}
 
 

@@ -260,21 +260,6 @@ def test_an_old_commit_may_say_how_long_its_offset_is_kept(run: Any) -> None:
     run(test, offsets_retention_check_interval_ms="500")
 
 
-def test_an_answer_that_an_old_version_has_no_room_for_is_the_trouble_of_who_asked_alone(run: Any) -> None:
-    async def test(world: Any, cluster: Any, member: Member) -> None:
-        await member.commit(1)
-        await member.join(group_instance_id="i" * 40_000)
-        old, other = Member(world, cluster, member.seam), Member(world, cluster, member.seam)
-        with pytest.raises(ConnectionError):
-            await old.ask(ApiKey.DESCRIBE_GROUPS, 4, groups=["g"])
-        (told,) = (await other.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=["g"])).groups
-        assert [len(one.group_instance_id) for one in told.members] == [40_000]
-        synced = await member.sync({member.member_id: b"a"})
-        assert synced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "its record has no room either"
-
-    run(test)
-
-
 # what is asked of topics
 
 
