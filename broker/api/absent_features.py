@@ -141,12 +141,14 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request, session: S
 
 
 def handle_describe_transactions(broker: Broker, request: Request, session: Session) -> None:
-    """No transactional id is known, to any broker. Needs DESCRIBE on each."""
+    """No transactional id is known, to any broker, and the empty one is invalid. Needs DESCRIBE on each."""
     row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
     rows = []
     for name in read(request).transactional_ids:
         is_allowed = broker.gates.authorize(session, Operation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, name))
-        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST
+        if not is_allowed:
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         rows.append(row(transactional_id=name, error_code=error))
     answer(request, respond(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=rows))
 

@@ -20,6 +20,7 @@ from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, J
 
 if TYPE_CHECKING:
     from kraft.client.admin import ConfigChange, ConfigResource
+    from kraft.config import ConfigKey
 
 app = typer.Typer(
     help="Show and change settings of topics, brokers and groups.", no_args_is_help=True, rich_markup_mode=None
@@ -150,7 +151,7 @@ def keys(
             key.type.name.lower(),
             key.default,
             key.effect.name.lower(),
-            *([_MARKUP.sub("", key.doc)] if explain else []),
+            *([_explanation(key)] if explain else []),
         )
         for kind, table in (("broker", BROKER_KEYS), ("topic", TOPIC_KEYS))
         for key in table.values()
@@ -158,7 +159,13 @@ def keys(
     ]
     if not rows:
         raise CommandFailed(f"no key has {pattern} in its name; kraft configs keys lists all", code=EXIT_NOT_FOUND)
-    show(as_json, ["key", "of", "type", "default", "effect", *(["what_it_is"] if explain else [])], rows)
+    show(as_json, ["key", "resource", "type", "default", "effect", *(["what_it_is"] if explain else [])], rows)
+
+
+def _explanation(key: ConfigKey) -> str:
+    """What the key is for, and why setting it does nothing here, where that is so."""
+    text = _MARKUP.sub("", key.doc)
+    return f"{text} {key.effect.value.capitalize()}: {key.reason}." if key.reason else text
 
 
 def _changes(settings: list[str], delete: list[str], append: list[str], subtract: list[str]) -> list[ConfigChange]:

@@ -6,14 +6,18 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kraft.deploy.cli.output import is_terminal, plural, print_json, warn
+from kraft.deploy.cli.node_logs import read_from
+from kraft.deploy.cli.output import CommandFailed, is_terminal, plural, print_json, warn
 
 if TYPE_CHECKING:
     from kraft.deploy.launch.control import LocalCluster
 
 POLL_SECONDS = 0.2
+CLEAN_END = "exit code 0"
+"""How the launcher words the end of a node that stopped in order."""
 
 
 def announce(cluster: LocalCluster, as_json: bool, *, how_to_end: str) -> None:
@@ -46,21 +50,26 @@ def where_json(cluster: LocalCluster) -> dict[str, str]:
 
 def stay(cluster: LocalCluster, as_json: bool, *, is_temporary: bool) -> None:
     """Show the cluster until ctrl-C, SIGTERM, kraft down from elsewhere or the end of its last node; then end it, and
-    say what became of it."""
+    say what became of it. CommandFailed if nodes have ended by themselves, and not in order."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores SIGINT otherwise
         signal.signal(number, signal.default_int_handler)
     is_interrupted = _show_to_the_end(cluster, as_json)
+    failures: list[str] = []
     if not is_interrupted and cluster.is_ending:
         cluster.wait_launcher()
         how, killed = "ended by kraft down", []
     else:
         if is_interrupted and not as_json:
             warn(f"stopping {plural(len(cluster.node_ids), 'node')} …")
+        if not is_interrupted:
+            failures = _failures(cluster)  # before a temporary folder is removed with the logs in it
         killed = cluster.down()
-        how = "all nodes have stopped" if is_interrupted else "every node has ended; the ends of their logs say why"
+        how = "all nodes have stopped" if is_interrupted else "every node has ended"
     if not as_json:
         warn(f"{how}; {_fate_of_data(cluster, is_temporary)}")
     warn_of_killed(killed)
+    if failures:
+        raise CommandFailed("\n  ".join(["not cleanly:", *failures]))
 
 
 def warn_of_killed(killed: list[int]) -> None:
@@ -68,6 +77,20 @@ def warn_of_killed(killed: list[int]) -> None:
     if killed:
         named = ", ".join(map(str, killed))
         warn(f"not cleanly: {plural(len(killed), 'node')} did not stop within 30 s and had to be killed: {named}")
+
+
+def _failures(cluster: LocalCluster) -> list[str]:
+    """Each node that did not stop in order: how it ended, and the last line of its log."""
+    failed = [node for node in cluster.status() if node.ended != CLEAN_END]
+    return [
+        f"node {node.node_id}, {node.ended or 'ended'} ({_last_line(cluster.folder.node(node.node_id))})"
+        for node in failed
+    ]
+
+
+def _last_line(folder: Path) -> str:
+    lines = read_from(folder / "node.log", 0)[0].splitlines()
+    return lines[-1] if lines else "with an empty log"
 
 
 def _show_to_the_end(cluster: LocalCluster, as_json: bool) -> bool:

@@ -46,7 +46,7 @@ def merge_edits(written: Mapping[str, str], found: Mapping[str, str], wanted: Ma
         if key in OPTION_OF:
             overruled.append(f"{key} (use {OPTION_OF[key]})")
         elif asked != written.get(key):
-            overruled.append(f"{key} (--set asks for {asked!r} now)")
+            overruled.append(f"{key} (this start {'leaves it out' if asked is None else f'sets {asked!r}'})")
         elif edited is None:
             del properties[key]
         else:

@@ -117,8 +117,8 @@ class ClusterFolder:
         folder.mkdir(exist_ok=True)
         file = folder / "server.properties"
         try:
-            found = parse_properties(file.read_text()) if file.exists() else None
-        except ConfigError as problem:
+            found = parse_properties(file.read_text(encoding="utf-8")) if file.exists() else None
+        except (ConfigError, UnicodeDecodeError) as problem:
             raise LaunchError("folder", f"{file}: {problem}; mend or remove the file") from None
         merged = merge_edits(before, before if found is None else found, wanted)
         if merged.properties != found:

@@ -20,9 +20,14 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def bind(binding: Binding, backlog: int) -> socket.socket:
-    """A listening, non-blocking socket. AddressInUse if the port is taken, OSError if the address is not ours."""
+    """A listening, non-blocking socket. AddressInUse if the port is taken, OSError if the address is not ours or leads
+    nowhere; both name the listener."""
     host, port = binding.address.host, binding.address.port
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:  # a label that is empty or longer than 63 bytes is a UnicodeError
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise OSError(f"listener {binding.listener}: cannot look up the host {host} ({why})") from error
     family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 where there is both
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -37,7 +42,7 @@ def bind(binding: Binding, backlog: int) -> socket.socket:
                 f"listener {binding.listener}: {binding.address} is in use; stop what listens there or set another port"
             )
             raise AddressInUse(text) from error
-        raise
+        raise OSError(f"listener {binding.listener}: {binding.address}: {error.strerror}") from error
     return listening
 
 

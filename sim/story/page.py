@@ -116,7 +116,7 @@ def _invariant(story: Story) -> Iterator[str]:
     if story.finding is None or not story.statement:
         return
     yield f'<h2 id="invariant">What {story.finding.check} means</h2>'
-    yield f"<p>{escape(story.statement)} All invariants by their codes: docs/invariants.md.</p>"
+    yield f"<p>{escape(story.statement)}</p>"
 
 
 def _settings(story: Story) -> Iterator[str]:

@@ -90,10 +90,11 @@ def test_a_member_of_the_consumer_protocol_is_an_unsupported_version(version: in
 
 def test_a_transactional_id_is_not_found() -> None:
     harness = BrokerHarness(authorizer=Denying((Operation.DESCRIBE, "secret")))
-    rows = harness.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["pay", "secret"]).transaction_states
+    rows = harness.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["pay", "secret", ""]).transaction_states
     assert [(row.transactional_id, row.error_code) for row in rows] == [
         ("pay", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
         ("secret", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", ErrorCode.INVALID_REQUEST),
     ]
 
 

@@ -18,12 +18,20 @@ from kraft.client import KafkaError
 from kraft.client.background import open_background
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import Disconnected, TimedOut, VersionMismatch
-from kraft.deploy.cli.admin import ADVICE, DEFAULT_BOOTSTRAP, IS_IT_UP, explained, run_async, sentence, whom_to_ask
+from kraft.deploy.cli.admin import (
+    ADVICE,
+    DEFAULT_BOOTSTRAP,
+    IS_IT_UP,
+    explained,
+    require_known_host,
+    run_async,
+    sentence,
+    whom_to_ask,
+)
 from kraft.deploy.cli.connection import Connection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.topics import parse_partitions
 from kraft.deploy.launch.folder import ClusterFolder, remember_last
-from kraft.deploy.launch.hosts import is_known_host
 from kraft.deploy.launch.layout import ClusterLayout, is_cluster_id
 from kraft.deploy.launch.processes import identify, write_identity
 from kraft.seam import Address, DialFailed, DialOutcome, Peer
@@ -109,16 +117,22 @@ def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.Monke
     assert Connection("nobody.example:9092,there.example:9092", {}, None, "").run_async(ask) == "asked"
 
 
-@pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example"])
-def test_a_host_name_that_cannot_be_one_is_unknown(host: str) -> None:
-    assert not is_known_host(host)
+@pytest.mark.parametrize("host", ["a..b", ".example", "x" * 70])
+def test_a_host_that_can_be_no_name_is_unknown(host: str) -> None:
+    with pytest.raises(CommandFailed, match="unknown host: ") as failure:
+        require_known_host(f"{host}:9092")
+    assert failure.value.code == 3
 
 
 def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> None:
     kraft = Command(tmp_path)
     found = kraft.json("configs", "keys", "^retention")
-    assert [(row["key"], row["of"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
-    assert {"broker", "topic"} == {row["of"] for row in kraft.json("configs", "keys")}
+    assert [(row["key"], row["resource"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
+    assert {"broker", "topic"} == {row["resource"] for row in kraft.json("configs", "keys")}
+    (rules,) = kraft.json("configs", "keys", "^ssl.principal.mapping.rules$", "--explain")
+    assert rules["what_it_is"].endswith(
+        "principal. Refused: the principal is the certificate's whole name; remove the setting."
+    )
     assert "kraft configs keys lists all" in kraft.run("configs", "keys", "no such key", code=4)
     assert "is no regular expression" in kraft.run("configs", "keys", "(", code=2)
     assert "startingOffsets" in {row["option"] for row in kraft.json("spark", "options")}

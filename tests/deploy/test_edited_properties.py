@@ -69,8 +69,15 @@ def test_an_edit_of_what_kraft_up_sets_itself_is_named_with_the_option(folder: C
 def test_a_new_setting_overrules_an_edit_and_names_it(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=5")
     (notice,) = folder.create(replace(LAYOUT, settings={"num.partitions": "7"}), "an-id")
-    assert "num.partitions (--set asks for '7' now)" in notice
+    assert "num.partitions (this start sets '7')" in notice
     assert properties(folder, 1)["num.partitions"] == "7"
+
+
+def test_an_edit_of_a_setting_that_this_start_leaves_out_is_named(folder: ClusterFolder) -> None:
+    edit(folder, 1, "num.partitions=3", "num.partitions=5")
+    (notice,) = folder.create(replace(LAYOUT, settings={}), "an-id")
+    assert "num.partitions (this start leaves it out)" in notice
+    assert "num.partitions" not in properties(folder, 1)
 
 
 def test_a_folder_of_an_earlier_release_keeps_edits(folder: ClusterFolder) -> None:
@@ -119,3 +126,10 @@ def test_racks_without_a_name_or_a_broker_are_refused(racks: str) -> None:
 def test_a_setting_of_a_node_that_is_not_there_is_refused() -> None:
     with pytest.raises(LaunchError, match=r"there is no node 7; there are 101, 1, 2"):
         replace(LAYOUT, node_settings={"7": {"num.partitions": "9"}})
+
+
+def test_a_file_that_is_no_text_is_named(folder: ClusterFolder) -> None:
+    file = folder.node(1) / "server.properties"
+    file.write_bytes(file.read_bytes() + b"broker.rack=\xff\n")
+    with pytest.raises(LaunchError, match=r"1/server\.properties: .*mend or remove the file"):
+        folder.create(LAYOUT, "an-id")

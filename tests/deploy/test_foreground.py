@@ -79,13 +79,30 @@ def test_up_that_is_ended_by_down_says_so(tmp_path: Path) -> None:
         assert Path(folder).exists() is bool(data)
 
 
-def test_up_whose_nodes_have_ended_by_themselves_does_not_name_down(tmp_path: Path) -> None:
+def test_up_whose_nodes_have_ended_by_themselves_fails_and_says_how_they_ended(tmp_path: Path) -> None:
+    """The folder is gone with their logs: the last line of each is shown."""
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(free_port(SHAPE))) as process:
         assert process.stdout is not None
         folder = process.stdout.readline().rpartition(" data ")[2].strip()
         Command(tmp_path / "state").run("kill", "1", "--data", folder)
         _, said = process.communicate(timeout=END_SECONDS_MAX)
-    assert said.startswith("every node has ended")
+        assert process.returncode == 1
+    assert not Path(folder).exists()
+    first, second, third = said.splitlines()
+    assert first == f"every node has ended; {folder}, a temporary folder, is removed"
+    assert second == "kraft: not cleanly:"
+    assert third.startswith("  node 1, killed by SIGKILL (2")
+    assert third.endswith("node=1)")
+
+
+def test_up_whose_nodes_were_stopped_one_by_one_succeeds(tmp_path: Path) -> None:
+    with spawn(tmp_path, "up", "--combined", "1", "--port", str(free_port(SHAPE))) as process:
+        assert process.stdout is not None
+        folder = process.stdout.readline().rpartition(" data ")[2].strip()
+        Command(tmp_path / "state").run("stop", "1", "--data", folder)
+        _, said = process.communicate(timeout=END_SECONDS_MAX)
+        assert process.returncode == 0
+    assert said == f"every node has ended; {folder}, a temporary folder, is removed\n"
 
 
 def test_port_0_chooses_free_ports(tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ def texts(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("folder", ["broker", "client", "config", "control", "deploy", "node", "raft", "runtime"])
+FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file())
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_hints_name_no_page_of_the_repository(folder: str) -> None:
     found = {
         (path.name, text)
