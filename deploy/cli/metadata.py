@@ -165,8 +165,8 @@ def _too_early(history: History, when: str | None, offset: int | None) -> str:
     first = next(iter(history.entries), None)
     if when is None or offset is None or first is None or offset > first.offset:
         return ""
-    if when.isdecimal() and (offset == first.offset or history.base.offset > 0):
-        return ""  # what was before the first entry can be told: nothing, or what the snapshot says
+    if history.base.offset > 0 and when.isdecimal():
+        return ""
     return f"; the history begins later, at {format_time(first.timestamp_ms)} (offset {first.offset})"
 
 
