@@ -138,10 +138,14 @@ def check_records(
         earliest = INT64_MIN
     if latest > INT64_MAX:
         latest = INT64_MAX
+    if earliest > INT64_MAX or latest < INT64_MIN:
+        earliest, latest = INT64_MAX, INT64_MIN  # from this base, no delta of 64 bits is within the bounds
     try:
         least, greatest, keyless, untimely = record_walk.walk_records(
             block, header.record_count, earliest, latest, NO_TIMESTAMP - base, keys_required
         )
+    except OverflowError as error:
+        return BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, f"{error}: send smaller batches")
     except ValueError as error:
         return _invalid(str(error))
     newest = base + greatest
