@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import structlog
+
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
@@ -17,7 +19,7 @@ from kraft.broker.node.prepare_batch import Prepared, open_off_the_loop, prepare
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
-from kraft.seam import DiskError
+from kraft.seam import DiskError, InvariantError
 from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from kraft.broker.node.session import Session
     from kraft.storage.append import AppendInfo
     from kraft.wire.server import Request
+
+log = structlog.get_logger("kraft.broker.produce")
 
 ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALL = -1
@@ -394,7 +398,14 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def open_batch() -> None:
-            prepared.append(await open_off_the_loop(self._broker.replicas, memory, source, header, partition.rules))
+            try:
+                found = await open_off_the_loop(self._broker.replicas, memory, source, header, partition.rules)
+            except InvariantError:
+                raise
+            except Exception as trouble:
+                log.exception("produced batch cannot be opened", topic=partition.topic, partition=partition.index)
+                found = BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch cannot be opened: {trouble!r}")
+            prepared.append(found)
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()

@@ -38,10 +38,14 @@ if TYPE_CHECKING:
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.wire.budget import MemoryBudget
 
-AT_ONCE_BYTES_MAX = (2**31, 64 * 1024, 64 * 1024, 512 * 1024, 512 * 1024)
+AT_ONCE_BYTES_MAX = (
+    (4096 * 1024, 64 * 1024, 64 * 1024, 512 * 1024, 512 * 1024)
+    if WALK_IS_COMPILED
+    else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
+)
 """By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: 12 ms at worst, for
-thousands of tiny gzip members or snappy blocks, usually 0.3 …"""
-OPENED_AT_ONCE_BYTES_MAX = 1024 * 1024
+thousands of tiny gzip members or snappy blocks or for a batch of headers, usually 0.3 …"""
+OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
 """… if they do not hold more than this."""
 RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
 """Records that are walked on the loop: two milliseconds' worth."""
@@ -131,6 +135,9 @@ def prepare_batch(
 
 
 def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
+    if not header.attributes & ATTRIBUTE_CODEC_MASK:
+        yield header.size_bytes
+        return
     usual = max(OPENED_USUALLY_BYTES_MIN, USUAL_EXPANSION * header.size_bytes)
     largest = max(OPENED_BYTES_MAX, LARGE_EXPANSION_MAX * header.size_bytes)
     if usual < largest:

@@ -15,6 +15,7 @@ from kraft.wire.compression import Compression, compress
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceResult
 from kraft.wire.record_validation import RECORDS_MAX
+from kraft.wire.record_walk import HEADERS_MAX
 from kraft.wire.records import Record, check_crc, encode_batch, pack_header, read_header, write_crc
 from kraft.wire.varints import encode_zigzag
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, three, values
@@ -154,6 +155,55 @@ def test_untimely_records_are_named_by_index_from_version_8(codec: Compression) 
             f"Timestamp {EPOCH_MS + 100 * hour_ms} of message with offset"
         )
         assert str(result.error_message).startswith("One or more records have been rejected due to invalid timestamp")
+
+    run(test)
+
+
+@every_codec
+@pytest.mark.parametrize("filling", [[], NOISE], ids=["small", "large"])
+def test_an_extreme_base_timestamp_is_refused_and_the_next_batch_is_served(
+    codec: Compression, filling: list[bytes]
+) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", message_timestamp_before_max_ms="1000")
+        block = b"".join(record(at, value=value) for at, value in enumerate([b"v", *filling]))
+        for base in (-(2**63), 2**63 - 1):
+            data = batch_around(block, codec, count=1 + len(filling), base_timestamp=base)
+            assert error(await plane.produce("orders", data)) == ErrorCode.INVALID_TIMESTAMP
+        assert error(await plane.produce("orders", batch("after", compression=codec))) == NONE
+
+    run(test)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_batch_of_too_many_headers_is_refused(large: bool) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", max_message_bytes="4000000")
+        body = b"\0\0\0\1\1" + encode_zigzag(HEADERS_MAX + 1) + b"\0\1" * (HEADERS_MAX + 1)
+        codec = Compression.ZSTD if large else Compression.NONE
+        result = await plane.produce("orders", batch_around(encode_zigzag(len(body)) + body, codec, count=1))
+        assert error(result) == ErrorCode.MESSAGE_TOO_LARGE
+        assert "send smaller batches" in str(result.error_message)
+
+    run(test)
+
+
+def test_a_batch_whose_opening_fails_unexpectedly_is_refused_and_the_next_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(prepare_batch, "RECORDS_AT_ONCE_MAX", 2)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        with monkeypatch.context() as patched:
+            patched.setattr(prepare_batch, "prepare_batch", fail)
+            result = await plane.produce("orders", batch("a", "b", "c"))
+        assert error(result) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert error(await plane.produce("orders", batch("d", "e", "f"))) == NONE
+        assert values((await plane.fetch("orders", 0)).records) == [b"d", b"e", b"f"]
 
     run(test)
 
