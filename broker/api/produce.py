@@ -6,7 +6,7 @@ the long way, which makes the same checks in the order of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -358,13 +358,12 @@ class _Produce:
     def _parked(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> PendingAppend:
-        """A copy of the batch, to be appended in its turn. Its bytes are the memory budget's until then."""
+        """A copy of the batch, to be appended in its turn."""
         copy = memoryview(bytearray(data))
-        memory = self._broker.gates.memory
-        memory.take(len(copy))
+        release = self._hold(len(copy))
 
         def run(error: ErrorCode) -> None:
-            memory.give(len(copy))
+            release()
             if slot.is_done:
                 return
             if error == ErrorCode.NONE:
@@ -374,17 +373,35 @@ class _Produce:
 
         return PendingAppend(run)
 
+    def _hold(self, count: int) -> Callable[[], None]:
+        """Take so many bytes, which cannot be refused, from the memory budget until the returned function is called. If
+        the budget is overdrawn, the connection is not read meanwhile."""
+        connection, memory = self._request.connection, self._broker.gates.memory
+        memory.take(count)
+        is_overdrawn = memory.used_bytes > memory.total_bytes
+        if is_overdrawn:
+            connection.pause()
+
+        def release() -> None:
+            memory.give(count)
+            if is_overdrawn:
+                connection.resume()
+
+        return release
+
     def _open_and_append(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> None:
-        """The records take long to walk, or get another codec: off the loop; what comes after the batch waits."""
+        """The records take long to walk, or get another codec: off the loop; what comes after the batch waits. So does
+        what comes on its connection, so that a peer that sends many of them neither fills the memory nor delays those
+        of others."""
         source = bytes(data)
-        memory = self._broker.gates.memory
-        memory.take(len(source))
+        release = self._hold(len(source))
+        connection, memory = self._request.connection, self._broker.gates.memory
         prepared: list[Prepared | BatchRefused] = []
 
         def run(error: ErrorCode) -> None:
-            memory.give(len(source))
+            release()
             if slot.is_done:
                 return
             if error != ErrorCode.NONE:
@@ -405,10 +422,13 @@ class _Produce:
             except Exception as trouble:
                 log.exception("produced batch cannot be opened", topic=partition.topic, partition=partition.index)
                 found = BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch cannot be opened: {trouble!r}")
+            finally:
+                connection.resume()
             prepared.append(found)
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()
 
         partition.append_later(append)
+        connection.pause()
         self._broker.replicas.start_task(open_batch)

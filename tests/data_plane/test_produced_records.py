@@ -9,16 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.node import prepare_batch
+from kraft.broker.node.partition_host import PendingAppend
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression, compress
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.produce import ProduceResult
+from kraft.wire.produce import ProduceResult, decode_produce_response, encode_produce_request
 from kraft.wire.record_validation import RECORDS_MAX
 from kraft.wire.record_walk import HEADERS_MAX
 from kraft.wire.records import Record, check_crc, encode_batch, pack_header, read_header, write_crc
 from kraft.wire.varints import encode_zigzag
-from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, three, values
+from tests.data_plane.plane import EPOCH_MS, PRODUCE_VERSION, Plane, batch, error, records, run, three, values
 
 NONE = ErrorCode.NONE
 every_codec = pytest.mark.parametrize("codec", Compression)
@@ -204,6 +207,67 @@ def test_a_batch_whose_opening_fails_unexpectedly_is_refused_and_the_next_is_ser
         assert error(result) == ErrorCode.UNKNOWN_SERVER_ERROR
         assert error(await plane.produce("orders", batch("d", "e", "f"))) == NONE
         assert values((await plane.fetch("orders", 0)).records) == [b"d", b"e", b"f"]
+
+    run(test)
+
+
+async def pipeline(plane: Plane, count: int) -> list[ProduceResult]:
+    """So many batches of three records on one connection at once, and their results in order."""
+    client = await plane.client()
+    topic_id = plane.cluster.node(1).publisher.image.topics.get("orders").topic_id  # type: ignore[union-attr]
+    results: list[ProduceResult] = []
+
+    def on_reply(reply: memoryview | None) -> None:
+        assert reply is not None
+        results.append(decode_produce_response(PRODUCE_VERSION, bytes(reply)).topics[0][2][0])
+
+    for number in range(count):
+        data = batch(*[f"{number}-{place}" for place in range(3)])
+        topics = [("orders", topic_id, [(0, data)])]
+        body = encode_produce_request(PRODUCE_VERSION, acks=-1, timeout_ms=10_000, topics=topics, transactional_id=None)
+        client.connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, [b"".join(body)], on_reply)
+    await plane.until(lambda: len(results) == count)
+    return results
+
+
+def test_one_connection_has_one_batch_opened_off_the_loop_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare_batch, "RECORDS_AT_ONCE_MAX", 2)
+    waiting: list[int] = []
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert error(await plane.produce("orders", batch("first"))) == NONE
+        partition = plane.partition("orders")
+        append_later = partition.append_later
+
+        def count_waiting(append: PendingAppend) -> None:
+            append_later(append)
+            waiting.append(len(partition.pending))
+
+        monkeypatch.setattr(type(partition), "append_later", lambda _, append: count_waiting(append))
+        results = await pipeline(plane, 20)
+        assert waiting == [1] * 20
+        assert [(error(result), result.base_offset) for result in results] == [(NONE, 1 + 3 * at) for at in range(20)]
+        assert plane.cluster.node(1).gates.memory.used_bytes < 1 << 20
+
+    run(test)
+
+
+def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connection() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        partition, memory = plane.partition("orders"), plane.cluster.node(1).gates.memory
+        partition.appendable, partition.becoming_ready = False, True
+        memory.take(memory.total_bytes)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pipeline, plane, 20)
+            await plane.until(lambda: bool(partition.pending))
+            await plane.world.sleep_ms(100)
+            assert len(partition.pending) == 1
+            memory.give(memory.total_bytes)
+            partition.appendable, partition.becoming_ready = True, False
+            partition.run_pending()
+        assert partition.log.log_end_offset == 60  # type: ignore[union-attr]
 
     run(test)
 
