@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from kraft.wire.budget import MemoryBudget
 
 AT_ONCE_BYTES_MAX = (
-    (4096 * 1024, 64 * 1024, 64 * 1024, 512 * 1024, 512 * 1024)
+    (4096 * 1024, 64 * 1024, 16 * 1024, 512 * 1024, 512 * 1024)
     if WALK_IS_COMPILED
     else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
 )
-"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: 12 ms at worst, for
-thousands of tiny gzip members or snappy blocks or for a batch of headers, usually 0.3 …"""
+"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: some milliseconds at
+worst, for thousands of tiny gzip members or snappy blocks or for a batch of headers, usually 0.3 …"""
 OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
 """… if they do not hold more than this."""
 RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
