@@ -15,7 +15,14 @@ import structlog
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
-from kraft.broker.node.prepare_batch import Prepared, open_off_the_loop, prepare_at_once, takes_long
+from kraft.broker.node.prepare_batch import (
+    TURN_BYTES,
+    Prepared,
+    open_off_the_loop,
+    prepare_at_once,
+    takes_long,
+    turn_cost,
+)
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
@@ -48,6 +55,7 @@ FIRST_WITH_ABORTABLE = 11
 SPECIAL_ATTRIBUTES = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_LOG_APPEND_TIME
 RECORD_LEVEL = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 _WRITE = Operation.WRITE
+PLAIN_TURN_BYTES = TURN_BYTES[0]
 
 
 def handle_produce(broker: BrokerServices, request: Request, session: Session) -> None:
@@ -92,6 +100,8 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
         return False
     if size != len(data):
         data = data[:size]
+    if 0 < codec <= CODEC_MAX or size > PLAIN_TURN_BYTES:
+        request.connection.spend(turn_cost(header))
     now_ms = replicas.clock.wall_ms()
     prepared = prepare_at_once(data, header, rules, now_ms)
     if prepared is None or isinstance(prepared, BatchRefused):
@@ -283,6 +293,8 @@ class _Produce:
             )
             return
         rules = partition.rules
+        if header.attributes & ATTRIBUTE_CODEC_MASK <= CODEC_MAX:
+            self._request.connection.spend(turn_cost(header))
         prepared: BatchHeader | BatchRefused | None
         if needs_conversion(header, rules):
             prepared = check_batch(data, header, rules)

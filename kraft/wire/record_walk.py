@@ -29,7 +29,13 @@ _LAST_SHIFT_OF_64_BITS: Final[i64] = 63
 
 
 def walk_records(
-    block: bytes, count: i64, earliest: i64, latest: i64, exempt: i64, keys_required: bool
+    block: bytes,
+    count: i64,
+    earliest: i64,
+    latest: i64,
+    exempt: i64,
+    keys_required: bool,
+    headers_max: i64 = HEADERS_MAX,
 ) -> tuple[i64, i64, list[int], list[tuple[int, int]]]:
     """Check that `block` is exactly `count` (at least one) whole records with the offset deltas 0, 1, 2, …
 
@@ -37,7 +43,7 @@ def walk_records(
     within them. Returns the least and the greatest timestamp delta, the indexes of the records that have no key (if
     `keys_required`), and (index, delta) of the others that are out of the bounds; of each the first
     `RECORD_ERRORS_MAX`.
-    ValueError: the block is something else. OverflowError: its records have more than `HEADERS_MAX` headers.
+    ValueError: the block is something else. OverflowError: its records have more than `headers_max` headers.
     """
     least: i64 = _LARGEST
     greatest: i64 = -_LARGEST - 1
@@ -48,10 +54,8 @@ def walk_records(
     headers: i64 = 0
     try:
         while index < count:
-            at, delta, has_key, of_record = _walk_record(block, at, index)
+            at, delta, has_key, of_record = _walk_record(block, at, index, headers_max - headers)
             headers += of_record
-            if headers > HEADERS_MAX:
-                raise OverflowError(f"the batch has more than {HEADERS_MAX} record headers")
             if delta > greatest:
                 greatest = delta
             if delta < least:
@@ -69,7 +73,7 @@ def walk_records(
     return least, greatest, keyless, untimely
 
 
-def _walk_record(block: bytes, at: i64, index: i64) -> tuple[i64, i64, bool, i64]:
+def _walk_record(block: bytes, at: i64, index: i64, headers_max: i64) -> tuple[i64, i64, bool, i64]:
     """(end, timestamp delta, whether it has a key, headers) of the record at `at`. IndexError: it runs past the
     block."""
     # integers of one byte are by far the most frequent: no call for them
@@ -94,7 +98,7 @@ def _walk_record(block: bytes, at: i64, index: i64) -> tuple[i64, i64, bool, i64
     byte = block[at]
     headers, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varint(block, at)
     if headers != 0:
-        at = _walk_headers(block, at, end, headers, index)
+        at = _walk_headers(block, at, end, headers, index, headers_max)
     if at != end:
         raise ValueError(f"record {index} announces {length} bytes, its fields have {at - end + length}")
     if offset_delta != index:
@@ -102,11 +106,11 @@ def _walk_record(block: bytes, at: i64, index: i64) -> tuple[i64, i64, bool, i64
     return end, timestamp_delta, key_bytes >= 0, headers
 
 
-def _walk_headers(block: bytes, at: i64, end: i64, count: i64, index: i64) -> i64:
+def _walk_headers(block: bytes, at: i64, end: i64, count: i64, index: i64, most: i64) -> i64:
     if count < 0 or count > end - at:
         raise ValueError(f"record {index} announces {count} headers in {end - at} bytes")
-    if count > HEADERS_MAX:
-        raise OverflowError(f"record {index} has {count} headers, the records of a batch may have {HEADERS_MAX}")
+    if count > most:
+        raise OverflowError(f"the {count} headers of record {index} are more than the {most} left to the batch")
     left: i64 = count
     while left > 0:
         left -= 1

@@ -204,6 +204,7 @@ class ServerConnection(FramedConnection):
         "_outstanding_requests_max",
         "_pauses",
         "_slots",
+        "_spent",
         "_table",
         "number",
         "session",
@@ -239,6 +240,7 @@ class ServerConnection(FramedConnection):
         self._client_id = ""
         self._hold_requests = False
         self._pauses = 0
+        self._spent = 0
         self.unheld_keys: Collection[int] = frozenset((ApiKey.API_VERSIONS, InternalKey.IDENTIFY))
         self.number = next(_connection_numbers)
         self.session: object | None = None
@@ -269,6 +271,10 @@ class ServerConnection(FramedConnection):
         self._pauses -= 1
         if not self._pauses:
             self._unblock(Block.PAUSED)
+
+    def spend(self, cost: int) -> None:
+        """The request that is handled costs so much more of its turn than its key says."""
+        self._spent += cost
 
     def closed(self, reason: CloseReason) -> None:
         """The stream is over. What is answered from now on goes nowhere."""
@@ -316,6 +322,9 @@ class ServerConnection(FramedConnection):
             body = view[body_start:body_end]
             request = Request(self, key, version, correlation_id, client_id, body, has_tagged_answer)
             on_request(request)
+            if self._spent:
+                cost += self._spent
+                self._spent = 0
             if request._state != _ANSWERED:
                 if request.body is body:
                     request.body = EMPTY

@@ -191,6 +191,27 @@ def test_a_batch_of_too_many_headers_is_refused(large: bool) -> None:
     run(test)
 
 
+def test_a_batch_of_many_headers_is_walked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def note(source: bytes, *rest: Any) -> Any:
+        opened.append(len(source))
+        return prepare(source, *rest)
+
+    prepare = prepare_batch.prepare_batch
+    monkeypatch.setattr(prepare_batch, "prepare_batch", note)
+    monkeypatch.setattr(prepare_batch, "HEADERS_AT_ONCE_MAX", 2)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        for count in (1, 2, 3):
+            items = [Record(0, EPOCH_MS, b"k", b"v", (("h", None),))] * count
+            assert error(await plane.produce("orders", encode_batch(items))) == NONE
+            assert len(opened) == (count > 2)
+
+    run(test)
+
+
 def test_a_batch_whose_opening_fails_unexpectedly_is_refused_and_the_next_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
