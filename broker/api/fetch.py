@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 CONSUMER = -1
 
 
+TURN_BYTES = 512
+"""Of a request, what names so many partitions that they cost about what a request of one does."""
+
+
 def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> None:
     """Answer one fetch, now or when there is enough."""
     version = request.api_version
-    fetch = decode_fetch_request(version, request.body)
+    body = request.body
+    if len(body) > TURN_BYTES:
+        request.connection.spend(len(body) // TURN_BYTES)
+    fetch = decode_fetch_request(version, body)
     replicas = broker.replicas
     now_ms = replicas.clock.monotonic_ms()
     replica_id = fetch.replica_id if fetch.replica_id >= 0 else CONSUMER

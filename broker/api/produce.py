@@ -6,18 +6,27 @@ the long way, which makes the same checks in the order of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+import structlog
 
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
 from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
 from kraft.broker.node.partition_host import PendingAppend
-from kraft.broker.node.prepare_batch import Prepared, open_off_the_loop, prepare_at_once, takes_long
+from kraft.broker.node.prepare_batch import (
+    TURN_BYTES,
+    Prepared,
+    open_off_the_loop,
+    prepare_at_once,
+    takes_long,
+    turn_cost,
+)
 from kraft.broker.node.producing import NO_TOPIC_ID, PartitionProduce, ProduceOperation, SingleProduce, success_for
 from kraft.broker.node.throttling import mute
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
-from kraft.seam import DiskError
+from kraft.seam import DiskError, InvariantError
 from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
@@ -36,6 +45,8 @@ if TYPE_CHECKING:
     from kraft.storage.append import AppendInfo
     from kraft.wire.server import Request
 
+log = structlog.get_logger("kraft.broker.produce")
+
 ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -44,6 +55,7 @@ FIRST_WITH_ABORTABLE = 11
 SPECIAL_ATTRIBUTES = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_LOG_APPEND_TIME
 RECORD_LEVEL = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 _WRITE = Operation.WRITE
+PLAIN_TURN_BYTES = TURN_BYTES[0]
 
 
 def handle_produce(broker: BrokerServices, request: Request, session: Session) -> None:
@@ -88,6 +100,8 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
         return False
     if size != len(data):
         data = data[:size]
+    if 0 < codec <= CODEC_MAX or size > PLAIN_TURN_BYTES:
+        request.connection.spend(turn_cost(header))
     now_ms = replicas.clock.wall_ms()
     prepared = prepare_at_once(data, header, rules, now_ms)
     if prepared is None or isinstance(prepared, BatchRefused):
@@ -279,6 +293,8 @@ class _Produce:
             )
             return
         rules = partition.rules
+        if header.attributes & ATTRIBUTE_CODEC_MASK <= CODEC_MAX:
+            self._request.connection.spend(turn_cost(header))
         prepared: BatchHeader | BatchRefused | None
         if needs_conversion(header, rules):
             prepared = check_batch(data, header, rules)
@@ -354,13 +370,12 @@ class _Produce:
     def _parked(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> PendingAppend:
-        """A copy of the batch, to be appended in its turn. Its bytes are the memory budget's until then."""
+        """A copy of the batch, to be appended in its turn."""
         copy = memoryview(bytearray(data))
-        memory = self._broker.gates.memory
-        memory.take(len(copy))
+        release = self._hold(len(copy))
 
         def run(error: ErrorCode) -> None:
-            memory.give(len(copy))
+            release()
             if slot.is_done:
                 return
             if error == ErrorCode.NONE:
@@ -370,17 +385,35 @@ class _Produce:
 
         return PendingAppend(run)
 
+    def _hold(self, count: int) -> Callable[[], None]:
+        """Take so many bytes, which cannot be refused, from the memory budget until the returned function is called. If
+        the budget is overdrawn, the connection is not read meanwhile."""
+        connection, memory = self._request.connection, self._broker.gates.memory
+        memory.take(count)
+        is_overdrawn = memory.used_bytes > memory.total_bytes
+        if is_overdrawn:
+            connection.pause()
+
+        def release() -> None:
+            memory.give(count)
+            if is_overdrawn:
+                connection.resume()
+
+        return release
+
     def _open_and_append(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> None:
-        """The records take long to walk, or get another codec: off the loop; what comes after the batch waits."""
+        """The records take long to walk, or get another codec: off the loop; what comes after the batch waits. So does
+        what comes on its connection, so that a peer that sends many of them neither fills the memory nor delays those
+        of others."""
         source = bytes(data)
-        memory = self._broker.gates.memory
-        memory.take(len(source))
+        release = self._hold(len(source))
+        connection, memory = self._request.connection, self._broker.gates.memory
         prepared: list[Prepared | BatchRefused] = []
 
         def run(error: ErrorCode) -> None:
-            memory.give(len(source))
+            release()
             if slot.is_done:
                 return
             if error != ErrorCode.NONE:
@@ -394,10 +427,20 @@ class _Produce:
         append = PendingAppend(run, ready=False)
 
         async def open_batch() -> None:
-            prepared.append(await open_off_the_loop(self._broker.replicas, memory, source, header, partition.rules))
+            try:
+                found = await open_off_the_loop(self._broker.replicas, memory, source, header, partition.rules)
+            except InvariantError:
+                raise
+            except Exception as trouble:
+                log.exception("produced batch cannot be opened", topic=partition.topic, partition=partition.index)
+                found = BatchRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"the batch cannot be opened: {trouble!r}")
+            finally:
+                connection.resume()
+            prepared.append(found)
             append.ready = True
             partition.run_pending()
             self._broker.seam.network.request_pass()
 
         partition.append_later(append)
+        connection.pause()
         self._broker.replicas.start_task(open_batch)

@@ -38,13 +38,23 @@ if TYPE_CHECKING:
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.wire.budget import MemoryBudget
 
-AT_ONCE_BYTES_MAX = (2**31, 64 * 1024, 64 * 1024, 512 * 1024, 512 * 1024)
-"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: 12 ms at worst, for
-thousands of tiny gzip members or snappy blocks, usually 0.3 …"""
-OPENED_AT_ONCE_BYTES_MAX = 1024 * 1024
+AT_ONCE_BYTES_MAX = (
+    (4096 * 1024, 16 * 1024, 16 * 1024, 512 * 1024, 512 * 1024)
+    if WALK_IS_COMPILED
+    else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
+)
+"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: some milliseconds at
+worst, for thousands of tiny gzip members or snappy blocks, usually 0.3 …"""
+OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
 """… if they do not hold more than this."""
 RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
-"""Records that are walked on the loop: two milliseconds' worth."""
+"""Records that are walked on the loop: two milliseconds' worth …"""
+HEADERS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
+"""… with this many record headers."""
+TURN_BYTES = (64 * 1024, 1024, 1024, 64 * 1024, 64 * 1024)
+"""By codec, the bytes of a batch that cost about what a plain request does, at worst …"""
+TURN_COST_OF_OPENING = 4
+"""… and what it costs that a batch is compressed: it may open to much more."""
 USUAL_EXPANSION = 16
 LARGE_EXPANSION_MAX = 4
 """Where a topic takes batches so large that `OPENED_BYTES_MAX` would refuse what hardly shrinks."""
@@ -57,6 +67,12 @@ def takes_long(header: BatchHeader) -> bool:
     """Its records are not walked on the loop. Its codec exists (`check_batch`)."""
     at_once_bytes_max = AT_ONCE_BYTES_MAX[header.attributes & ATTRIBUTE_CODEC_MASK]
     return header.record_count > RECORDS_AT_ONCE_MAX or header.size_bytes > at_once_bytes_max
+
+
+def turn_cost(header: BatchHeader) -> int:
+    """What it costs at worst to prepare the batch on the loop, in the unit of a connection's turn."""
+    codec = header.attributes & ATTRIBUTE_CODEC_MASK
+    return header.size_bytes // TURN_BYTES[codec] + (TURN_COST_OF_OPENING if codec else 0)
 
 
 def prepare_at_once(
@@ -78,9 +94,9 @@ def prepare_at_once(
             return None
         except WireError as damage:
             return BatchRefused(ErrorCode.INVALID_RECORD, str(damage))
-    newest = check_block(block, header, rules, now_ms)
+    newest = check_block(block, header, rules, now_ms, HEADERS_AT_ONCE_MAX)
     if isinstance(newest, BatchRefused):
-        return newest
+        return None if newest.error is ErrorCode.MESSAGE_TOO_LARGE else newest
     return _corrected(data, header, rules, newest)
 
 
@@ -131,6 +147,9 @@ def prepare_batch(
 
 
 def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
+    if not header.attributes & ATTRIBUTE_CODEC_MASK:
+        yield header.size_bytes
+        return
     usual = max(OPENED_USUALLY_BYTES_MIN, USUAL_EXPANSION * header.size_bytes)
     largest = max(OPENED_BYTES_MAX, LARGE_EXPANSION_MAX * header.size_bytes)
     if usual < largest:

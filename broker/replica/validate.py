@@ -26,6 +26,7 @@ from kraft.wire.record_header import (
 )
 from kraft.wire.record_validation import (
     CODEC_MAX,
+    HEADERS_MAX,
     RECORDS_MAX,
     BatchRefused,
     check_records,
@@ -95,11 +96,13 @@ def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> Bat
     )
 
 
-def check_block(block: bytes, header: BatchHeader, rules: BatchRules, now_ms: int) -> int | BatchRefused:
+def check_block(
+    block: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, headers_max: int = HEADERS_MAX
+) -> int | BatchRefused:
     """Rows 18 to 20 and 23 for a batch whose opened records are `block`: the latest of their timestamps if it may be
-    appended. `now_ms` is wall clock."""
+    appended. `now_ms` is wall clock; `headers_max`: MESSAGE_TOO_LARGE if there are more."""
     if rules.log_append_time:
-        newest = check_records(block, header, keys_required=rules.compacted)
+        newest = check_records(block, header, keys_required=rules.compacted, headers_max=headers_max)
     else:
         newest = check_records(
             block,
@@ -107,6 +110,7 @@ def check_block(block: bytes, header: BatchHeader, rules: BatchRules, now_ms: in
             keys_required=rules.compacted,
             timestamp_min=now_ms - rules.timestamp_before_max_ms,
             timestamp_max=now_ms + rules.timestamp_after_max_ms,
+            headers_max=headers_max,
         )
     if isinstance(newest, BatchRefused):
         return newest

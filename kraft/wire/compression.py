@@ -48,6 +48,7 @@ _BY_NUMBER = MappingProxyType({int(codec): codec for codec in Compression})
 
 PIECE_BYTES = 256 * 1024
 _GZIP_WINDOW_BITS = 31
+_GZIP_SLICE_BYTES = 16 * 1024
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
 """What Java's writer may use at its highest level."""
 _SNAPPY_EXPANSION_MAX = 64
@@ -108,13 +109,20 @@ def _copy(data: memoryview, output_bytes_max: int) -> Iterator[bytes]:
 
 
 def _decompress_gzip(data: memoryview, _: int) -> Iterator[bytes]:
-    rest: Buffer = data
-    while len(rest):
+    """zlib copies what it leaves unread after each call, so it gets the block in slices: a block of very many short
+    members would take a time that grows with its square."""
+    rest: Buffer = b""
+    position, size = 0, len(data)
+    while position < size or rest:
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         while not member.eof:
+            if not rest:
+                rest = data[position : position + _GZIP_SLICE_BYTES]
+                position += len(rest)
+            is_last = position == size
             piece = member.decompress(rest, PIECE_BYTES)
             rest = member.unconsumed_tail
-            if not piece and not rest and not member.eof:
+            if not piece and not rest and is_last and not member.eof:
                 raise WireError("the gzip block ends too soon")
             yield piece
         rest = member.unused_data

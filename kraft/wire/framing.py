@@ -45,6 +45,7 @@ class Block:
     OUTPUT = 16
     CLOSED = 32
     TURN = 64
+    PAUSED = 128
 
 
 EMPTY = memoryview(bytearray())

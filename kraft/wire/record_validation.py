@@ -26,6 +26,7 @@ from kraft.wire.record_header import (
     read_header,
 )
 
+HEADERS_MAX = record_walk.HEADERS_MAX
 WALK_IS_COMPILED = not str(record_walk.__file__).endswith(".py")
 CODEC_MAX = 4
 REPORTED_RECORDS_MAX = 3
@@ -129,19 +130,25 @@ def check_records(
     keys_required: bool = False,
     timestamp_min: int = INT64_MIN,
     timestamp_max: int = INT64_MAX,
+    headers_max: int = HEADERS_MAX,
 ) -> int | BatchRefused:
     """Rows 18 to 20 on every record of the (opened) `block`: their latest timestamp in ms (-1 at least), or why the
-    batch is refused. `keys_required`: the topic is compacted. A timestamp of -1 need not be within the bounds."""
+    batch is refused. `keys_required`: the topic is compacted. A timestamp of -1 need not be within the bounds.
+    `headers_max`: MESSAGE_TOO_LARGE if the records have more headers."""
     base = header.base_timestamp
     earliest, latest = timestamp_min - base, timestamp_max - base
     if earliest < INT64_MIN:
         earliest = INT64_MIN
     if latest > INT64_MAX:
         latest = INT64_MAX
+    if earliest > INT64_MAX or latest < INT64_MIN:
+        earliest, latest = INT64_MAX, INT64_MIN  # from this base, no delta of 64 bits is within the bounds
     try:
         least, greatest, keyless, untimely = record_walk.walk_records(
-            block, header.record_count, earliest, latest, NO_TIMESTAMP - base, keys_required
+            block, header.record_count, earliest, latest, NO_TIMESTAMP - base, keys_required, headers_max
         )
+    except OverflowError as error:
+        return BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, f"{error}: send smaller batches")
     except ValueError as error:
         return _invalid(str(error))
     newest = base + greatest

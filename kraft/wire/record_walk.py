@@ -18,6 +18,9 @@ from mypy_extensions import i64
 
 RECORD_ERRORS_MAX: Final = 1_000
 """Records without a key, and records out of the time bounds, of which a walk notes the index."""
+HEADERS_MAX: Final = 1_000_000
+"""Headers of all the records of a batch. One takes two bytes and as long as a record, and while the compiled walk runs
+no other thread does: so many take some milliseconds."""
 
 _LARGEST: Final[i64] = 0x7FFF_FFFF_FFFF_FFFF
 _UNSIGNED_32_BITS_MAX: Final[i64] = 0xFFFF_FFFF
@@ -26,7 +29,13 @@ _LAST_SHIFT_OF_64_BITS: Final[i64] = 63
 
 
 def walk_records(
-    block: bytes, count: i64, earliest: i64, latest: i64, exempt: i64, keys_required: bool
+    block: bytes,
+    count: i64,
+    earliest: i64,
+    latest: i64,
+    exempt: i64,
+    keys_required: bool,
+    headers_max: i64 = HEADERS_MAX,
 ) -> tuple[i64, i64, list[int], list[tuple[int, int]]]:
     """Check that `block` is exactly `count` (at least one) whole records with the offset deltas 0, 1, 2, …
 
@@ -34,7 +43,7 @@ def walk_records(
     within them. Returns the least and the greatest timestamp delta, the indexes of the records that have no key (if
     `keys_required`), and (index, delta) of the others that are out of the bounds; of each the first
     `RECORD_ERRORS_MAX`.
-    ValueError: the block is something else.
+    ValueError: the block is something else. OverflowError: its records have more than `headers_max` headers.
     """
     least: i64 = _LARGEST
     greatest: i64 = -_LARGEST - 1
@@ -42,9 +51,11 @@ def walk_records(
     untimely: list[tuple[int, int]] = []
     at: i64 = 0
     index: i64 = 0
+    headers: i64 = 0
     try:
         while index < count:
-            at, delta, has_key = _walk_record(block, at, index)
+            at, delta, has_key, of_record = _walk_record(block, at, index, headers_max - headers)
+            headers += of_record
             if delta > greatest:
                 greatest = delta
             if delta < least:
@@ -62,8 +73,9 @@ def walk_records(
     return least, greatest, keyless, untimely
 
 
-def _walk_record(block: bytes, at: i64, index: i64) -> tuple[i64, i64, bool]:
-    """(end, timestamp delta, whether it has a key) of the record at `at`. IndexError: it runs past the block."""
+def _walk_record(block: bytes, at: i64, index: i64, headers_max: i64) -> tuple[i64, i64, bool, i64]:
+    """(end, timestamp delta, whether it has a key, headers) of the record at `at`. IndexError: it runs past the
+    block."""
     # integers of one byte are by far the most frequent: no call for them
     byte: i64 = block[at]
     length, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varint(block, at)
@@ -86,22 +98,29 @@ def _walk_record(block: bytes, at: i64, index: i64) -> tuple[i64, i64, bool]:
     byte = block[at]
     headers, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varint(block, at)
     if headers != 0:
-        at = _walk_headers(block, at, end, headers, index)
+        at = _walk_headers(block, at, end, headers, index, headers_max)
     if at != end:
         raise ValueError(f"record {index} announces {length} bytes, its fields have {at - end + length}")
     if offset_delta != index:
         raise ValueError(f"record {index} has offset delta {offset_delta}")
-    return end, timestamp_delta, key_bytes >= 0
+    return end, timestamp_delta, key_bytes >= 0, headers
 
 
-def _walk_headers(block: bytes, at: i64, end: i64, count: i64, index: i64) -> i64:
+def _walk_headers(block: bytes, at: i64, end: i64, count: i64, index: i64, most: i64) -> i64:
     if count < 0 or count > end - at:
         raise ValueError(f"record {index} announces {count} headers in {end - at} bytes")
-    for _ in range(count):
-        name_bytes, at = _read_varint(block, at)
+    if count > most:
+        raise OverflowError(f"the {count} headers of record {index} are more than the {most} left to the batch")
+    left: i64 = count
+    while left > 0:
+        left -= 1
+        byte: i64 = block[at]
+        name_bytes, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varint(block, at)
         if name_bytes < 0:
             raise ValueError(f"a header of record {index} has no name")
-        value_bytes, at = _read_varint(block, at + name_bytes)
+        at += name_bytes
+        byte = block[at]
+        value_bytes, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varint(block, at)
         if value_bytes > 0:
             at += value_bytes
     return at

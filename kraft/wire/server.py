@@ -6,6 +6,7 @@ Invariants:
 - at most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes of answers wait, those that wait
   behind an earlier request included; beyond that nothing is read;
 - a turn handles requests of at most `TURN_COST_MAX`; what is left waits until other connections have had their turns;
+- a handler that must keep much for a request pauses its connection until that request is done (`pause`);
 - a request of an unknown key or version, or bytes that do not parse, end the connection and touch nothing else.
 """
 
@@ -201,7 +202,9 @@ class ServerConnection(FramedConnection):
         "_on_closed",
         "_on_request",
         "_outstanding_requests_max",
+        "_pauses",
         "_slots",
+        "_spent",
         "_table",
         "number",
         "session",
@@ -236,6 +239,8 @@ class ServerConnection(FramedConnection):
         self._client_id_bytes = b""
         self._client_id = ""
         self._hold_requests = False
+        self._pauses = 0
+        self._spent = 0
         self.unheld_keys: Collection[int] = frozenset((ApiKey.API_VERSIONS, InternalKey.IDENTIFY))
         self.number = next(_connection_numbers)
         self.session: object | None = None
@@ -255,6 +260,21 @@ class ServerConnection(FramedConnection):
         self._hold_requests = hold
         if not hold:
             self._unblock(Block.HELD)
+
+    def pause(self) -> None:
+        """Handle no further request until `resume` was called as often: the last one costs much."""
+        self._pauses += 1
+        self._blocked |= Block.PAUSED
+
+    def resume(self) -> None:
+        """End one `pause`."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._unblock(Block.PAUSED)
+
+    def spend(self, cost: int) -> None:
+        """The request that is handled costs so much more of its turn than its key says."""
+        self._spent += cost
 
     def closed(self, reason: CloseReason) -> None:
         """The stream is over. What is answered from now on goes nowhere."""
@@ -302,6 +322,9 @@ class ServerConnection(FramedConnection):
             body = view[body_start:body_end]
             request = Request(self, key, version, correlation_id, client_id, body, has_tagged_answer)
             on_request(request)
+            if self._spent:
+                cost += self._spent
+                self._spent = 0
             if request._state != _ANSWERED:
                 if request.body is body:
                     request.body = EMPTY

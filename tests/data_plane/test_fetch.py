@@ -15,6 +15,7 @@ from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResponse
 from kraft.wire.records import read_header
+from kraft.wire.server import ServerConnection
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, run, values
 
 NONE = ErrorCode.NONE
@@ -56,6 +57,21 @@ def test_a_fetch_is_bounded_but_gives_at_least_one_batch() -> None:
         assert len(values((await plane.fetch("orders", 0, partition_bytes=1)).records)) == 1
         assert len(values((await plane.fetch("orders", 0, max_bytes=1)).records)) == 1
         assert len(values((await plane.fetch("orders", 0, max_bytes=2 * size)).records)) == 2
+
+    run(test)
+
+
+def test_a_fetch_of_many_partitions_costs_more_of_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[int] = []
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        monkeypatch.setattr(ServerConnection, "spend", lambda _, cost: spent.append(cost))
+        await plane.fetch_many([("orders", 0, 0)])
+        assert not spent
+        await plane.fetch_many([("orders", index, 0) for index in range(1_000)])
+        assert spent
+        assert spent[0] > 16, "more than a turn"
 
     run(test)
 

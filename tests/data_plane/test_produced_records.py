@@ -9,15 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
+import trio
 
 from kraft.broker.node import prepare_batch
+from kraft.broker.node.partition_host import PendingAppend
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression, compress
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.produce import ProduceResult
+from kraft.wire.produce import ProduceResult, decode_produce_response, encode_produce_request
 from kraft.wire.record_validation import RECORDS_MAX
+from kraft.wire.record_walk import HEADERS_MAX
 from kraft.wire.records import Record, check_crc, encode_batch, pack_header, read_header, write_crc
 from kraft.wire.varints import encode_zigzag
-from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, records, run, three, values
+from tests.data_plane.plane import EPOCH_MS, PRODUCE_VERSION, Plane, batch, error, records, run, three, values
 
 NONE = ErrorCode.NONE
 every_codec = pytest.mark.parametrize("codec", Compression)
@@ -154,6 +158,137 @@ def test_untimely_records_are_named_by_index_from_version_8(codec: Compression) 
             f"Timestamp {EPOCH_MS + 100 * hour_ms} of message with offset"
         )
         assert str(result.error_message).startswith("One or more records have been rejected due to invalid timestamp")
+
+    run(test)
+
+
+@every_codec
+@pytest.mark.parametrize("filling", [[], NOISE], ids=["small", "large"])
+def test_an_extreme_base_timestamp_is_refused_and_the_next_batch_is_served(
+    codec: Compression, filling: list[bytes]
+) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", message_timestamp_before_max_ms="1000")
+        block = b"".join(record(at, value=value) for at, value in enumerate([b"v", *filling]))
+        for base in (-(2**63), 2**63 - 1):
+            data = batch_around(block, codec, count=1 + len(filling), base_timestamp=base)
+            assert error(await plane.produce("orders", data)) == ErrorCode.INVALID_TIMESTAMP
+        assert error(await plane.produce("orders", batch("after", compression=codec))) == NONE
+
+    run(test)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_batch_of_too_many_headers_is_refused(large: bool) -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", max_message_bytes="4000000")
+        body = b"\0\0\0\1\1" + encode_zigzag(HEADERS_MAX + 1) + b"\0\1" * (HEADERS_MAX + 1)
+        codec = Compression.ZSTD if large else Compression.NONE
+        result = await plane.produce("orders", batch_around(encode_zigzag(len(body)) + body, codec, count=1))
+        assert error(result) == ErrorCode.MESSAGE_TOO_LARGE
+        assert "send smaller batches" in str(result.error_message)
+
+    run(test)
+
+
+def test_a_batch_of_many_headers_is_walked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def note(source: bytes, *rest: Any) -> Any:
+        opened.append(len(source))
+        return prepare(source, *rest)
+
+    prepare = prepare_batch.prepare_batch
+    monkeypatch.setattr(prepare_batch, "prepare_batch", note)
+    monkeypatch.setattr(prepare_batch, "HEADERS_AT_ONCE_MAX", 2)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        for count in (1, 2, 3):
+            items = [Record(0, EPOCH_MS, b"k", b"v", (("h", None),))] * count
+            assert error(await plane.produce("orders", encode_batch(items))) == NONE
+            assert len(opened) == (count > 2)
+
+    run(test)
+
+
+def test_a_batch_whose_opening_fails_unexpectedly_is_refused_and_the_next_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(prepare_batch, "RECORDS_AT_ONCE_MAX", 2)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        with monkeypatch.context() as patched:
+            patched.setattr(prepare_batch, "prepare_batch", fail)
+            result = await plane.produce("orders", batch("a", "b", "c"))
+        assert error(result) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert error(await plane.produce("orders", batch("d", "e", "f"))) == NONE
+        assert values((await plane.fetch("orders", 0)).records) == [b"d", b"e", b"f"]
+
+    run(test)
+
+
+async def pipeline(plane: Plane, count: int) -> list[ProduceResult]:
+    """So many batches of three records on one connection at once, and their results in order."""
+    client = await plane.client()
+    topic_id = plane.cluster.node(1).publisher.image.topics.get("orders").topic_id  # type: ignore[union-attr]
+    results: list[ProduceResult] = []
+
+    def on_reply(reply: memoryview | None) -> None:
+        assert reply is not None
+        results.append(decode_produce_response(PRODUCE_VERSION, bytes(reply)).topics[0][2][0])
+
+    for number in range(count):
+        data = batch(*[f"{number}-{place}" for place in range(3)])
+        topics = [("orders", topic_id, [(0, data)])]
+        body = encode_produce_request(PRODUCE_VERSION, acks=-1, timeout_ms=10_000, topics=topics, transactional_id=None)
+        client.connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, [b"".join(body)], on_reply)
+    await plane.until(lambda: len(results) == count)
+    return results
+
+
+def test_one_connection_has_one_batch_opened_off_the_loop_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare_batch, "RECORDS_AT_ONCE_MAX", 2)
+    waiting: list[int] = []
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        assert error(await plane.produce("orders", batch("first"))) == NONE
+        partition = plane.partition("orders")
+        append_later = partition.append_later
+
+        def count_waiting(append: PendingAppend) -> None:
+            append_later(append)
+            waiting.append(len(partition.pending))
+
+        monkeypatch.setattr(type(partition), "append_later", lambda _, append: count_waiting(append))
+        results = await pipeline(plane, 20)
+        assert waiting == [1] * 20
+        assert [(error(result), result.base_offset) for result in results] == [(NONE, 1 + 3 * at) for at in range(20)]
+        assert plane.cluster.node(1).gates.memory.used_bytes < 1 << 20
+
+    run(test)
+
+
+def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connection() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        partition, memory = plane.partition("orders"), plane.cluster.node(1).gates.memory
+        partition.appendable, partition.becoming_ready = False, True
+        memory.take(memory.total_bytes)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pipeline, plane, 20)
+            await plane.until(lambda: bool(partition.pending))
+            await plane.world.sleep_ms(100)
+            assert len(partition.pending) == 1
+            memory.give(memory.total_bytes)
+            partition.appendable, partition.becoming_ready = True, False
+            partition.run_pending()
+        assert partition.log.log_end_offset == 60  # type: ignore[union-attr]
 
     run(test)
 

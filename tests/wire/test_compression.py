@@ -3,6 +3,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
+import zlib
+from random import Random
 
 import cramjam
 import lz4.frame
@@ -17,6 +19,7 @@ from kraft.wire.compression import PIECE_BYTES, Compression, compress, decompres
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 5000
 LIMIT = 10 << 20
+DECOMPRESSOBJ = zlib.decompressobj
 
 
 @given(st.binary(max_size=5000), st.integers(0, 200), st.sampled_from(Compression))
@@ -84,6 +87,46 @@ def test_snappy_lengths_that_lie_are_wire_errors(block: bytes, reason: str) -> N
 def test_gzip_members_may_follow_each_other() -> None:
     data = gzip.compress(b"first") + gzip.compress(b"") + gzip.compress(b"second")
     assert decompress(Compression.GZIP, data, output_bytes_max=LIMIT) == b"firstsecond"
+
+
+@pytest.mark.parametrize("size", [16 * 1024 + shift for shift in (-1, 0, 1, 5)])
+def test_gzip_members_that_cross_the_slices_of_the_input_are_read_whole(size: int) -> None:
+    noise = Random(size).randbytes(3 * size)
+    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
+    members = packer.compress(noise) + packer.flush() + gzip.compress(b"last")
+    for data, whole in ((members, noise + b"last"), (members[size:], None), (members + members, 2 * (noise + b"last"))):
+        if whole is None:
+            with pytest.raises(WireError):
+                decompress(Compression.GZIP, data, output_bytes_max=LIMIT)
+        else:
+            assert decompress(Compression.GZIP, data, output_bytes_max=LIMIT) == whole
+    for end in (size, 2 * size, len(members) - 1):
+        with pytest.raises(WireError, match="too soon"):
+            decompress(Compression.GZIP, members[:end], output_bytes_max=LIMIT)
+
+
+def test_short_gzip_members_cost_time_in_proportion_to_their_number() -> None:
+    def fed_bytes(count: int) -> int:
+        fed = 0
+
+        class Member:
+            def __init__(self, bits: int) -> None:
+                self._member = DECOMPRESSOBJ(bits)
+
+            def decompress(self, data: bytes, most: int) -> bytes:
+                nonlocal fed
+                fed += len(data)
+                return self._member.decompress(data, most)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self._member, name)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(zlib, "decompressobj", Member)
+            assert decompress(Compression.GZIP, gzip.compress(b"") * count, output_bytes_max=LIMIT) == b""
+        return fed
+
+    assert fed_bytes(20_000) < 2.5 * fed_bytes(10_000)
 
 
 def test_a_gzip_block_that_ends_too_soon_is_a_wire_error() -> None:

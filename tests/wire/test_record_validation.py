@@ -22,6 +22,7 @@ from kraft.wire.records import (
     validate_produce_batch,
     write_crc,
 )
+from kraft.wire.varints import encode_zigzag
 from tests.wire.strategies import records
 
 NOW_MS = 1_000_000
@@ -218,3 +219,34 @@ def test_any_bytes_are_refused_or_accepted_but_never_raise(items: list[Record], 
         if isinstance(header, BatchHeader):
             validate_produce_batch(candidate, header, **RULES)
             check_records(bytes(candidate[61:]), header, timestamp_min=0, timestamp_max=NOW_MS)
+
+
+BASES = st.sampled_from([-(2**63), -(2**63) + 1, -2, -1, 0, NOW_MS, 2**63 - 2, 2**63 - 1]) | st.integers(
+    -(2**63), 2**63 - 1
+)
+DELTAS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    base=BASES,
+    deltas=st.lists(DELTAS, min_size=1, max_size=3),
+    timestamp_min=BASES,
+    timestamp_max=BASES | st.just(2**63 + NOW_MS),
+)
+def test_timestamps_are_held_to_their_bounds_from_any_base(
+    base: int, deltas: list[int], timestamp_min: int, timestamp_max: int
+) -> None:
+    bodies = [b"\0" + encode_zigzag(delta) + encode_zigzag(at) + b"\1\1\0" for at, delta in enumerate(deltas)]
+    block = b"".join(encode_zigzag(len(body)) + body for body in bodies)
+    header = read_header(encode_batch(ITEMS))._replace(base_timestamp=base, record_count=len(deltas))
+    found = check_records(block, header, timestamp_min=timestamp_min, timestamp_max=timestamp_max)
+    times = [base + delta for delta in deltas]
+    untimely = [at for at, time in enumerate(times) if not timestamp_min <= time <= timestamp_max and time != -1]
+    if not all(-(2**63) <= time < 2**63 for time in times):
+        assert isinstance(found, BatchRefused)
+        assert found.error is ErrorCode.INVALID_RECORD
+    elif untimely:
+        assert isinstance(found, BatchRefused)
+        assert (found.error, [at for at, _ in found.record_errors]) == (ErrorCode.INVALID_TIMESTAMP, untimely)
+    else:
+        assert found == max(-1, *times)

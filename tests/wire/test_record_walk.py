@@ -112,6 +112,16 @@ def test_headers_are_walked(build: ModuleType) -> None:
 
 
 @every_build
+def test_more_headers_than_a_batch_may_have_end_the_walk(build: ModuleType) -> None:
+    full = body(N(0), N(0), N(-1), N(-1), N(build.HEADERS_MAX), b"\0\1" * build.HEADERS_MAX)
+    assert walk(build, full, 1) == (0, 0, [], [])
+    with pytest.raises(OverflowError, match="the 1 headers of record 1 are more than the 0 left"):
+        walk(build, full + body(N(0), N(1), N(-1), N(-1), N(1), b"\0\1"), 2)
+    with pytest.raises(OverflowError, match="the 1000001 headers of record 0 are more than the 1000000 left"):
+        walk(build, body(N(0), N(0), N(-1), N(-1), N(build.HEADERS_MAX + 1), b"\0\1" * (build.HEADERS_MAX + 1)), 1)
+
+
+@every_build
 @pytest.mark.parametrize(
     ("block", "count", "why"),
     [

@@ -360,6 +360,46 @@ def test_muting_stops_reading_and_handling_and_unmuting_goes_on() -> None:
     assert server.bodies == [b"came after muting"]
 
 
+@pytest.mark.parametrize(("cost", "count"), [(0, 16), (3, 4), (100, 1)])
+def test_a_request_that_costs_more_ends_the_turn_sooner(cost: int, count: int) -> None:
+    server = Server()
+
+    def handle(request: Request) -> None:
+        server.handle(request)
+        request.connection.spend(cost)
+
+    server.connection._on_request = handle
+    version = BROKER_TABLE.ranges[ApiKey.PRODUCE][0]
+    frames = [frame(key=ApiKey.PRODUCE, version=version, correlation_id=number) for number in range(2 * count)]
+    give(server.connection, b"".join(frames))
+    assert len(server.requests) == count
+    server.connection.take_turn()
+    assert len(server.requests) == 2 * count
+
+
+def test_a_paused_connection_goes_on_after_the_last_resume() -> None:
+    server = Server()
+    connection = server.connection
+    feed(connection, frame(b"one"))
+    connection.pause()
+    connection.pause()
+    space = connection.space()
+    assert len(space) == 0
+    connection.mute()
+    connection.unmute()
+    connection.resume()
+    assert len(connection.space()) == 0
+    wakes = server.transport.wakes
+    connection.resume()
+    assert server.transport.wakes == wakes + 1
+    feed(connection, frame(b"two"))
+    assert server.bodies == [b"one", b"two"]
+    connection.pause()
+    connection.closed(CloseReason.PEER)
+    connection.resume()
+    assert server.transport.wakes == wakes + 1
+
+
 def test_frames_that_a_block_had_left_are_handled_when_only_the_output_is_asked_for() -> None:
     server = Server(echo=True)
     space = server.connection.space()
