@@ -84,6 +84,7 @@ def up(
     }
     from kraft.deploy.launch.streams import outlive_readers
 
+    outlive_readers()
     cluster = _launch(data, given, log_level)
     for notice in cluster.notices:
         warn(notice)
@@ -94,7 +95,6 @@ def up(
             is_known = _is_known(cluster)
             announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
-        outlive_readers()
         stay(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()

@@ -236,6 +236,19 @@ def test_an_up_whose_output_has_no_reader_any_more_ends_its_cluster_at_ctrl_c(tm
     assert list(tmp_path.glob("kraft-????????")) == []
 
 
+def test_a_cluster_in_the_background_stays_although_nobody_reads_that_it_is_ready(tmp_path: Path) -> None:
+    port, folder = free_port(SHAPE), str(tmp_path / "cluster")
+    with spawn(tmp_path, "up", "--background", "--combined", "1", "--port", str(port), "--data", folder) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert process.wait(END_SECONDS_MAX) == 0
+    try:
+        assert answers(port)
+    finally:
+        Command(tmp_path / "state").run("down", "--data", folder)
+
+
 def test_an_up_that_fails_leaves_no_temporary_folder(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
