@@ -185,7 +185,7 @@ class Zygote:
         if self._stopping_since is not None:
             return refusal("busy", "the cluster was ended by kraft down before all its nodes were ready")
         for node in nodes:
-            if node.ended or node.state == "failed":
+            if node.ended:  # one that has said why it fails still runs for a moment: it cannot be started again yet
                 log = self._folder.node(node.node_id) / "node.log"
                 why = node.error or f"{node.ended}; the end of {log} says more"
                 return refusal("start", f"node {node.node_id} did not start: {why}")

@@ -33,7 +33,14 @@ def spawn(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command as a process, which does not outlive the test."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # tests may run under nohup
+    )
     try:
         yield process
     finally:
