@@ -20,6 +20,7 @@ $(PRODUCT): pyproject.toml hatch_build.py kraft/wire/record_walk.py
 	@test -L kraft/broker || { echo "This checkout has no symbolic links (kraft/broker is not one). Clone with 'git -c core.symlinks=true clone' on a file system that has them."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing pykraft and what its demo needs into $(VENV), once: one to two minutes."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[chaos]'
 	@touch $@
 
