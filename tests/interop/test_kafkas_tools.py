@@ -62,7 +62,7 @@ def test_topics(cluster: LocalCluster) -> None:
         assert expected in described
     assert "Partition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3\tElr: \tLastKnownElr: " in described
     assert "Partition: 1\tLeader: 3\tReplicas: 3,1,2\tIsr: 3,1,2" in described
-    assert "topic life" in tool(cluster, "TopicCommand", "--create", "--topic", "life", code=1)
+    assert "Topic 'life' already exists." in tool(cluster, "TopicCommand", "--create", "--topic", "life", code=1)
     tool(cluster, "TopicCommand", "--alter", "--topic", "life", "--partitions", "3")
     assert "PartitionCount: 3" in tool(cluster, "TopicCommand", "--describe", "--topic", "life")
     assert tool(cluster, "TopicCommand", "--describe", "--under-replicated-partitions").strip() == ""
