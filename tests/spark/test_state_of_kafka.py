@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -58,6 +59,8 @@ def test_acls_are_rows_and_a_bound_names_the_resource(kafka: str) -> None:
     )
     for future in admin.create_acls([of_orders, of_group]).values():
         future.result(30)
+    while len(read_table(kafka, "acls", "resource")) < 2:  # the broker hears of what its controller has answered
+        time.sleep(0.05)
     names = ("resource_type", "resource", "pattern_type", "principal", "host", "operation", "permission")
     alice = ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
     bob = ("GROUP", "bill", "PREFIXED", "User:bob", "*", "ALL", "DENY")
