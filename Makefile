@@ -44,7 +44,7 @@ chaos-smoke: compiled tools ## three chaos scenarios on real processes, in under
 chaos: $(SETUP) compiled tools ## every chaos scenario; the core ones and Apache Kafka beside ours: about 90 minutes; writes docs/chaos-results.json
 	tests/chaos/campaign.sh $(or $(OUT),chaos-runs)
 
-test: $(SETUP) tools ## the quick suite: eight to nine minutes on two cores that do nothing else
+test: $(SETUP) tools ## the quick suite: nine to eleven minutes on two cores that do nothing else
 	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
 
 slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
