@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchSession
-from kraft.broker.node.fetching import NO_TOPIC_ID, FetchOperation
+from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchSession, TopicKey
+from kraft.broker.node.fetching import NO_TOPIC_ID, STEP_PARTITIONS, FetchOperation, Steps
 from kraft.broker.node.partition_reading import FetchParams
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FIRST_VERSION_WITH_RACK, FIRST_VERSION_WITH_TOPIC_ID, FetchRequest, decode_fetch_request
+from kraft.wire.fetch import (
+    FIRST_VERSION_WITH_RACK,
+    FIRST_VERSION_WITH_TOPIC_ID,
+    FetchPartition,
+    FetchRequest,
+    decode_fetch_request,
+    decode_fetch_request_in_steps,
+)
 from kraft.wire.fetch_response import encode_fetch_response
 
 if TYPE_CHECKING:
@@ -21,36 +30,84 @@ CONSUMER = -1
 
 TURN_BYTES = 512
 """Of a request, what names so many partitions that they cost about what a request of one does."""
+LONG_BYTES = 16 * 1024
+"""A longer request names so many partitions, some hundreds, that it is handled in turns."""
 
 
-def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> None:
-    """Answer one fetch, now or when there is enough."""
-    version = request.api_version
+def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> Steps | None:
+    """Answer one fetch, now or when there is enough; a long one in turns."""
     body = request.body
+    if len(body) > LONG_BYTES:
+        request.connection.pause()  # what this one holds is not held many times over
+        return _fetch_in_turns(broker, request, session, bytes(body))
     if len(body) > TURN_BYTES:
         request.connection.spend(len(body) // TURN_BYTES)
-    fetch = decode_fetch_request(version, body)
+    fetch = decode_fetch_request(request.api_version, body)
+    kept = _find_session(broker, request, fetch)
+    if kept is not None:
+        _take_wishes(kept, fetch)
+        _operation(broker, request, session, fetch, kept).start()
+    return None
+
+
+def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, body: bytes) -> Steps:
+    """The same in steps, on a connection that is paused until the request is answered. Nothing else knows a session that
+    is new; one that goes on changes at once."""
+    connection, memory = request.connection, broker.gates.memory
+    memory.take(len(body))
+    operation = None
+    try:
+        fetch = yield from decode_fetch_request_in_steps(request.api_version, body)
+        kept = _find_session(broker, request, fetch)
+        if kept is None:
+            return
+        if fetch.session_epoch > INITIAL_EPOCH:
+            _take_wishes(kept, fetch)
+            _operation(broker, request, session, fetch, kept).start()
+            return
+        yield from _begin_session(kept, fetch)
+        operation = _operation(broker, request, session, fetch, kept)
+    finally:
+        memory.give(len(body))
+        if operation is None:
+            connection.resume()
+    yield from operation.start_in_steps()
+
+
+def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest) -> FetchSession | None:
+    """The session that the request goes on with or begins. None if there is no such session, and that was told."""
+    version = request.api_version
     replicas = broker.replicas
-    now_ms = replicas.clock.monotonic_ms()
-    replica_id = fetch.replica_id if fetch.replica_id >= 0 else CONSUMER
     kept = replicas.fetch_sessions.find(
         fetch.session_id,
         fetch.session_epoch,
-        replica_id,
+        _replica_id(fetch),
         uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_ID,
-        now_ms=now_ms,
+        now_ms=replicas.clock.monotonic_ms(),
     )
     if isinstance(kept, ErrorCode):
         request.respond(*encode_fetch_response(version, (), error_code=kept))
-        return
-    _take_wishes(kept, fetch)
+        return None
+    return kept
+
+
+def _replica_id(fetch: FetchRequest) -> int:
+    return fetch.replica_id if fetch.replica_id >= 0 else CONSUMER
+
+
+def _operation(
+    broker: BrokerServices, request: Request, session: Session, fetch: FetchRequest, kept: FetchSession
+) -> FetchOperation:
+    """What the session now asks for, as an operation that has not begun."""
+    version, replica_id = request.api_version, _replica_id(fetch)
+    replicas = broker.replicas
     if kept.session_id and not kept.partitions:
         replicas.fetch_sessions.remove(kept.session_id)
         kept.session_id = 0
     bytes_max = fetch.max_bytes
     if replica_id == CONSUMER:
         bytes_max = min(bytes_max, replicas.fetch_bytes_max)
-    operation = FetchOperation(
+    return FetchOperation(
         broker,
         request,
         session,
@@ -68,29 +125,49 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
         min_bytes=fetch.min_bytes,
         bytes_max=bytes_max,
     )
-    operation.start()
 
 
 def _take_wishes(kept: FetchSession, fetch: FetchRequest) -> None:
     """Add and change the session's partitions as the request says, and drop the forgotten ones."""
     kept.read_committed = fetch.isolation_level == 1
     kept.named = []
-    is_incremental = fetch.session_epoch > INITIAL_EPOCH
     for name, topic_id, indexes in fetch.forgotten:
-        key = name if name is not None else topic_id or NO_TOPIC_ID
+        key = _topic_key(name, topic_id)
         kept.forget((key, index) for index in indexes)
     for name, topic_id, partitions in fetch.topics:
-        key = name if name is not None else topic_id or NO_TOPIC_ID
-        for wish in partitions:
-            entry = kept.partition(key, wish.partition)
-            entry.want(
-                wish.fetch_offset,
-                wish.partition_max_bytes,
-                wish.current_leader_epoch,
-                wish.last_fetched_epoch,
-                wish.log_start_offset,
-            )
-            kept.named.append(entry)
-            if is_incremental:
-                kept.dirty.setdefault(entry)
+        _want(kept, _topic_key(name, topic_id), partitions)
+    if fetch.session_epoch > INITIAL_EPOCH:
+        for entry in kept.named:
+            kept.dirty.setdefault(entry)
     kept.name_unheard()
+
+
+def _begin_session(kept: FetchSession, fetch: FetchRequest) -> Steps:
+    """The same for a new session, in steps."""
+    kept.read_committed = fetch.isolation_level == 1
+    wanted = 0
+    for name, topic_id, partitions in fetch.topics:
+        key = _topic_key(name, topic_id)
+        for start in range(0, len(partitions), STEP_PARTITIONS):
+            _want(kept, key, partitions[start : start + STEP_PARTITIONS])
+            wanted += min(len(partitions), STEP_PARTITIONS)
+            if wanted >= STEP_PARTITIONS:
+                wanted = 0
+                yield
+
+
+def _topic_key(name: str | None, topic_id: UUID | None) -> TopicKey:
+    return name if name is not None else topic_id or NO_TOPIC_ID
+
+
+def _want(kept: FetchSession, key: TopicKey, wishes: Sequence[FetchPartition]) -> None:
+    for wish in wishes:
+        entry = kept.partition(key, wish.partition)
+        entry.want(
+            wish.fetch_offset,
+            wish.partition_max_bytes,
+            wish.current_leader_epoch,
+            wish.last_fetched_epoch,
+            wish.log_start_offset,
+        )
+        kept.named.append(entry)

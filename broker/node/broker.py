@@ -6,7 +6,7 @@ broker is in `lifecycle`, what runs in which order in `serve`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from errno import EIO
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -101,6 +101,11 @@ class Broker:
         """The rest of a handler that must wait: runs `await function(*arguments)`, which answers the request; if it
         fails the client is told and nothing else is touched."""
         self._start_task(self.dispatcher.answer_later, request, function, *arguments)
+
+    def go_on(self, request: Request, steps: Generator[None, None, None]) -> None:
+        """The rest of a handler that has much to do on the loop: steps of some milliseconds at most, behind those that
+        others have begun before; if one fails the client is told and nothing else is touched."""
+        self.dispatcher.go_on(request, steps)
 
     def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
         """The rest of a handler that waited for a callback: calls `function(*arguments)`; if it fails the client is

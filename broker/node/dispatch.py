@@ -7,7 +7,7 @@ connection; a broken rule of ours (InvariantError) stops the node. Source: Kafka
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from kraft.broker.api.answers import answer_error
 from kraft.broker.node.connection_limits import ConnectionLimits
 from kraft.broker.node.request_partitions import request_partitions
 from kraft.broker.node.session import ANONYMOUS, Session
+from kraft.broker.node.turns import Turns
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("kraft.broker.dispatch")
 
-Handler = Callable[["Broker", Request, Session], None]
+Handler = Callable[["Broker", Request, Session], Generator[None, None, None] | None]
+"""Answers now or later. One with much to do on the loop gives its steps: some milliseconds each, at most."""
 
 UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
 """What is answered before the broker is unfenced; everything else waits unread (DESIGN 12a)."""
@@ -61,6 +63,7 @@ class Dispatcher:
             broker.config, broker.seam.clock, broker.log_limit, broker.start_task
         )
         broker.dynamic_configs.on_change(self._connection_limits.configure)
+        self._turns = Turns(broker.seam.clock, broker.start_task, lambda: None)
         self._holding = True
         self._protocols = {listener.name: listener.security_protocol.name for listener in broker.config.listeners}
         metrics = broker.metrics
@@ -132,7 +135,9 @@ class Dispatcher:
             connection.session = session
         self._requests[key].count += 1
         try:
-            self._handlers[key](self._broker, request, session)
+            steps = self._handlers[key](self._broker, request, session)
+            if steps is not None:
+                self.go_on(request, steps)
         except (WireError, InvariantError, HandleRevoked):
             raise
         except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
@@ -146,6 +151,32 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
             self._failed(request, error)
+
+    def go_on(self, request: Request, steps: Generator[None, None, None]) -> None:
+        """The rest of a handler that has much to do on the loop: its steps, each of some milliseconds at most, behind
+        those that others have begun before."""
+        self._turns.add(partial(self.finish, request), self._each(request, steps))
+        self._turns.start()
+
+    def _each(self, request: Request, steps: Generator[None, None, None]) -> Iterator[Callable[[], None]]:
+        """`steps` as calls, until one is the last, or raises, or nobody waits for the answer any more."""
+        is_over = False
+
+        def step() -> None:
+            nonlocal is_over
+            is_over = True
+            try:
+                next(steps)
+            except StopIteration:
+                return
+            except WireError as error:  # who is under way may be another connection
+                request.fail(str(error))
+                return
+            is_over = False
+
+        while not is_over and not request.connection.is_closed:
+            yield step
+        steps.close()
 
     async def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         """The rest of a handler that must wait: `await function(*arguments)` answers the request."""

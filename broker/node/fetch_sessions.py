@@ -264,9 +264,13 @@ class FetchSession:
         return changed
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching, and let go of the entries, which know of their session: no cycle of objects is left that only
+        a collection of garbage would find."""
         for entry in self.partitions.values():
             entry.unwatch()
+        for entries in (self.partitions, self.dirty, self.unheard):
+            entries.clear()
+        self.named = []
 
     def advance(self) -> None:
         """A request was accepted: the next one has the next epoch."""

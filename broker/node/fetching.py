@@ -1,11 +1,13 @@
 """A fetch on its way: read what it asks for, answer, or park until there is enough to tell.
 
 Invariants: it is answered once; a parked fetch is looked at only at the end of a pass in which one of its partitions
-changed, and then everything is read afresh; records leave as file ranges. Source: broker-spec 4.1, 4.3, 4.4.
+changed, and then everything is read afresh; records leave as file ranges. A fetch of very many partitions does all that
+in steps, between which others have their turns. Source: Kafka's DelayedFetch and FetchSession (KIP-227).
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -44,10 +46,28 @@ sets a client back by more."""
 ANSWER_PARTITIONS_MAX = 250
 """Of a session's partitions that have something to tell, so many are told in one answer, so that neither side is busy
 with it for long; the others come first in the next one."""
+STEP_PARTITIONS = 256
+"""A fetch in steps (`start_in_steps`) looks at so many partitions in each: some milliseconds on a slow day."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
 """An entry, its answer, and how many bytes of records are in it."""
+
+
+Steps = Generator[None, None, None]
+"""Work that ends a step at each `yield`."""
+
+
+class Answer:
+    """An answer in the making. `rows` are those of the topic `latest`, the last of `topics`."""
+
+    __slots__ = ("hinted", "latest", "rows", "topics")
+
+    def __init__(self) -> None:
+        self.topics: list[Any] = []
+        self.rows: list[FetchResult] = []
+        self.latest: TopicKey | None = None
+        self.hinted: list[CurrentLeader] = []
 
 
 class FetchOperation(Parked):
@@ -61,7 +81,10 @@ class FetchOperation(Parked):
         "is_final",
         "is_follower",
         "is_full",
+        "is_in_steps",
+        "is_reading",
         "is_watching",
+        "is_woken",
         "kept",
         "max_wait_ms",
         "min_bytes",
@@ -103,6 +126,7 @@ class FetchOperation(Parked):
         self.is_done = False
         self.is_final = not kept.partitions
         self.is_watching = kept.session_id != 0
+        self.is_in_steps = self.is_reading = self.is_woken = False
 
     # life
 
@@ -112,6 +136,12 @@ class FetchOperation(Parked):
         if previous is not None:
             previous.give_way()
         self._try()
+
+    def start_in_steps(self) -> Steps:
+        """The same for a full fetch of very many partitions. Until it is answered the connection is paused, by whoever
+        calls this."""
+        self.is_in_steps = True
+        yield from self._try_in_steps()
 
     def wake(self) -> None:
         """One of the partitions changed in this pass."""
@@ -137,7 +167,13 @@ class FetchOperation(Parked):
 
     def _go_on(self) -> None:
         """Try again, outside of the request's turn: what that raises is this fetch's trouble, and its end."""
-        self.broker.finish(self.request, self._try_or_end)
+        if not self.is_in_steps:
+            self.broker.finish(self.request, self._try_or_end)
+        elif self.is_reading:
+            self.is_woken = True
+        else:
+            self.is_reading = True
+            self.broker.go_on(self.request, self._try_in_steps())
 
     def _try_or_end(self) -> None:
         try:
@@ -156,29 +192,58 @@ class FetchOperation(Parked):
         try:
             reads, size, is_urgent, waits_for_log = self._read()
         except (ColdRead, NotInMemory) as cold:
-            self.kept.parked = self
-            self.warms += 1
-            if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
-                self._give_up(cold)
-                return
-            self.broker.answer_later(self.request, self._warm, cold)
+            self._bring_in(cold)
             return
-        if self.is_final or is_urgent:
-            self._finish(reads, size)
-        elif waits_for_log:
-            self._park(max(self.max_wait_ms, LOG_WAIT_MS_MIN))
-        elif size >= self.min_bytes or self.max_wait_ms <= 0:
+        if self._is_enough(size, is_urgent, waits_for_log):
             self._finish(reads, size)
         else:
-            self._park(self.max_wait_ms)
+            self._park(waits_for_log)
 
-    def _park(self, wait_ms: int) -> None:
+    def _try_in_steps(self) -> Steps:
+        """What changes meanwhile is looked at afterwards, in steps again, if it must wait for more."""
+        self.is_reading = is_again = True
+        try:
+            while is_again:
+                self.is_woken = False
+                reads, size, is_urgent, waits_for_log = yield from self._read_in_steps()
+                if self.is_done:
+                    return
+                if self._is_enough(size, is_urgent, waits_for_log):
+                    yield from self._finish_in_steps(reads, size)
+                    return
+                is_again = self.is_woken
+            self._park(waits_for_log)
+        except (ColdRead, NotInMemory) as cold:
+            self._bring_in(cold)
+        except BaseException:  # also if nobody waits for the answer any more, and the steps are left
+            self._abandon()
+            raise
+        finally:
+            self.is_reading = False
+
+    def _is_enough(self, size: int, is_urgent: bool, waits_for_log: bool) -> bool:
+        """What was read is answered now."""
+        if self.is_final or is_urgent:
+            return True
+        return not waits_for_log and (size >= self.min_bytes or self.max_wait_ms <= 0)
+
+    def _bring_in(self, cold: ColdRead | NotInMemory) -> None:
+        """Wait for what is not in memory."""
+        self.kept.parked = self
+        self.warms += 1
+        if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
+            self._give_up(cold)
+            return
+        self.broker.answer_later(self.request, self._warm, cold)
+
+    def _park(self, waits_for_log: bool) -> None:
         """Wait until a partition changes, or the time is over that began with the first wait."""
         self.kept.parked = self
         if not self.is_watching:
             self._watch()
         if self.bucket < 0:
             replicas = self.broker.replicas
+            wait_ms = max(self.max_wait_ms, LOG_WAIT_MS_MIN) if waits_for_log else self.max_wait_ms
             replicas.deadlines.add(self, replicas.clock.monotonic_ms() + wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
@@ -210,15 +275,41 @@ class FetchOperation(Parked):
         """Read what may have something to tell, in order: at least ANSWER_PARTITIONS_MAX of a session's partitions, and
         on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
         them cannot wait, or others come next), and whether one would be another if its log were open: then it waits."""
-        kept, is_follower = self.kept, self.is_follower
+        kept = self.kept
+        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
+        entries = kept.partitions.values() if self.is_full else kept.in_turn(bound)
+        reads: list[Read] = []
+        total, is_urgent, waits_for_log = self._read_entries(entries, bound, reads, 0)
+        self.counts_progress = self.counts_progress and waits_for_log
+        return reads, total, is_urgent, waits_for_log
+
+    def _read_in_steps(self) -> Generator[None, None, tuple[list[Read], int, bool, bool]]:
+        """The same, of a full fetch. Each partition is watched from before it is read."""
+        self.is_watching = True
+        reads: list[Read] = []
+        total, is_urgent, waits_for_log = 0, False, False
+        entries = list(self.kept.partitions.values())
+        for start in range(0, len(entries), STEP_PARTITIONS):
+            if self.is_done:
+                break
+            piece = entries[start : start + STEP_PARTITIONS]
+            total, cannot_wait, waits = self._read_entries(piece, STEP_PARTITIONS, reads, total)
+            is_urgent, waits_for_log = is_urgent or cannot_wait, waits_for_log or waits
+            yield
+        self.counts_progress = self.counts_progress and waits_for_log
+        return reads, total, is_urgent, waits_for_log
+
+    def _read_entries(
+        self, entries: Iterable[FetchedPartition], bound: int, reads: list[Read], total: int
+    ) -> tuple[int, bool, bool]:
+        """Read these into `reads`, in which there are `total` bytes. The bytes in it then, and what `_read` says."""
+        is_follower = self.is_follower
         allowed = is_follower and self.broker.gates.authorizer.authorize(
             self.session, Operation.CLUSTER_ACTION, CLUSTER
         )
-        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
         answers_news = is_follower or self.is_final
-        reads: list[Read] = []
-        left, total, has_news, is_urgent, waits_for_log = self.bytes_max, 0, False, False, False
-        for number, entry in enumerate(kept.partitions.values() if self.is_full else kept.in_turn(bound)):
+        left, has_news, is_urgent, waits_for_log = self.bytes_max - total, False, False, False
+        for number, entry in enumerate(entries):
             if number >= bound and (is_urgent or total >= self.min_bytes or (has_news and answers_news)):
                 is_urgent = is_urgent or not waits_for_log
                 if self.counts_progress:
@@ -238,8 +329,7 @@ class FetchOperation(Parked):
             elif size or entry.differs(result):
                 has_news = True
             reads.append((entry, result, size))
-        self.counts_progress = self.counts_progress and waits_for_log
-        return reads, total, is_urgent, waits_for_log
+        return total, is_urgent, waits_for_log
 
     def _read_entry(
         self, entry: FetchedPartition, left: int, *, at_least_one: bool, allowed: bool
@@ -328,6 +418,8 @@ class FetchOperation(Parked):
 
     def _end(self) -> None:
         """It waits no more."""
+        if self.is_in_steps and not self.is_done:
+            self.request.connection.resume()
         self.is_done = True
         if self.bucket >= 0:
             self.broker.replicas.deadlines.remove(self)
@@ -336,6 +428,23 @@ class FetchOperation(Parked):
             self.kept.parked = None
 
     def _finish(self, reads: list[Read], size: int) -> None:
+        throttle_ms = self._settle(size)
+        answer = Answer()
+        if not throttle_ms:
+            self._tell(reads, answer)
+        self._respond(answer, throttle_ms)
+
+    def _finish_in_steps(self, reads: list[Read], size: int) -> Steps:
+        throttle_ms = self._settle(size)
+        answer = Answer()
+        if not throttle_ms:
+            for start in range(0, len(reads), STEP_PARTITIONS):
+                self._tell(reads[start : start + STEP_PARTITIONS], answer)
+                yield
+        self._respond(answer, throttle_ms)
+
+    def _settle(self, size: int) -> int:
+        """It is to be answered with so many bytes of records, or, if this returns a throttle time (ms), with none."""
         replicas, kept = self.broker.replicas, self.kept
         self._end()
         throttle_ms = 0
@@ -343,16 +452,14 @@ class FetchOperation(Parked):
             throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
         if throttle_ms:
             mute(self.broker, self.request, throttle_ms)
-            reads = []
         elif self.session_epoch == INITIAL_EPOCH:
             replicas.fetch_sessions.keep(kept, kept.used_ms)
         if kept.session_id:
             if not self.is_watching:
                 self._watch()
-            reads = [read for read in reads if kept.note_told(*read) or self.is_full]
         elif self.is_watching:
             kept.close()
-        self._answer(reads, throttle_ms)
+        return throttle_ms
 
     def _watch(self) -> None:
         self.is_watching = True
@@ -376,13 +483,14 @@ class FetchOperation(Parked):
         else:
             meters.bytes_out.count += size
 
-    def _answer(self, told: list[Read], throttle_ms: int) -> None:
-        version, by_id = self.params.version, self.kept.uses_topic_ids
-        topics: list[Any] = []
-        rows: list[FetchResult] = []
-        latest: TopicKey | None = None
-        hinted: list[CurrentLeader] = []
-        for entry, result, size in told:
+    def _tell(self, reads: list[Read], answer: Answer) -> None:
+        """Put into the answer what the asker does not know."""
+        kept, by_id = self.kept, self.kept.uses_topic_ids
+        has_session, is_full = kept.session_id != 0, self.is_full
+        topics, rows, latest, hinted = answer.topics, answer.rows, answer.latest, answer.hinted
+        for entry, result, size in reads:
+            if has_session and not kept.note_told(entry, result, size) and not is_full:
+                continue
             self._count(entry, result, size)
             if result.error_code:
                 result = self._told_error(entry, result)
@@ -393,10 +501,14 @@ class FetchOperation(Parked):
                 latest, rows = key, []
                 topics.append((None, key, rows) if by_id else (key, None, rows))
             rows.append(result)
+        answer.rows, answer.latest = rows, latest
+
+    def _respond(self, answer: Answer, throttle_ms: int) -> None:
+        hinted = answer.hinted
         self.request.respond(
             *encode_fetch_response(
-                version,
-                topics,
+                self.params.version,
+                answer.topics,
                 throttle_time_ms=throttle_ms,
                 session_id=self.kept.session_id,
                 node_endpoints=endpoints_of(self.broker.image, hinted, self.session.listener) if hinted else (),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -91,6 +91,11 @@ class BrokerServices(DataPlaneServices, Protocol):
     def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         """The rest of a handler that must wait: runs `await function(*arguments)`, which answers the request; if it
         fails the client is told and nothing else is touched."""
+        ...
+
+    def go_on(self, request: Request, steps: Generator[None, None, None]) -> None:
+        """The rest of a handler that has much to do on the loop: steps of some milliseconds at most, behind those that
+        others have begun before; if one fails the client is told and nothing else is touched."""
         ...
 
     def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:

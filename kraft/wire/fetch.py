@@ -7,8 +7,9 @@ request takes a shorter road (`fetch_usual`). kio is the oracle in the tests.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from types import MappingProxyType
+from typing import TypeVar
 from uuid import UUID
 
 from kraft.seam import Buffer, WireError
@@ -70,6 +71,7 @@ __all__ = [
     "ForgottenTopic",
     "ReplicaTags",
     "decode_fetch_request",
+    "decode_fetch_request_in_steps",
     "encode_fetch_request",
     "read_topic",
     "topic_bytes",
@@ -88,6 +90,13 @@ _TAG_CLUSTER_ID = 0
 _TAG_REPLICA_STATE = 1
 
 
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that ends a step at each `yield`."""
+STEP_ROWS = 512
+"""So many partitions, or topics with none, are parsed in a step."""
+
+
 def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
     """Parse. WireError if the body does not parse."""
     view = memoryview(body)
@@ -95,13 +104,24 @@ def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
         usual = decode_usual(view)
         if usual is not None:
             return usual
+    steps = decode_fetch_request_in_steps(version, view)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            request: FetchRequest = end.value
+            return request
+
+
+def decode_fetch_request_in_steps(version: int, body: Buffer) -> Steps[FetchRequest]:
+    """As `decode_fetch_request`, a step at a time: for a request that names very many partitions."""
     try:
-        return _decode(version, view)
+        return (yield from _decode(version, memoryview(body)))
     except (struct.error, IndexError):
         raise WireError(f"Fetch version {version} ends too soon ({len(body)} bytes)") from None
 
 
-def _decode(version: int, body: memoryview) -> FetchRequest:
+def _decode(version: int, body: memoryview) -> Steps[FetchRequest]:
     is_flexible = version >= FIRST_FLEXIBLE
     replica_id, position = -1, 0
     if version < FIRST_VERSION_WITH_REPLICA_STATE:
@@ -113,10 +133,10 @@ def _decode(version: int, body: memoryview) -> FetchRequest:
     if version >= FIRST_VERSION_WITH_SESSION:
         session_id, session_epoch = _SESSION.unpack_from(body, position)
         position += _SESSION.size
-    topics, position = _decode_topics(version, body, position)
+    topics, position = yield from _decode_topics(version, body, position)
     forgotten: Sequence[ForgottenTopic] = ()
     if version >= FIRST_VERSION_WITH_SESSION:
-        forgotten, position = _decode_forgotten(version, body, position)
+        forgotten, position = yield from _decode_forgotten(version, body, position)
     rack_id: str | None = ""
     if version >= FIRST_VERSION_WITH_RACK:
         rack_id, position = (read_compact_string if is_flexible else read_string)(body, position)
@@ -145,17 +165,28 @@ def _decode_request_tags(version: int, body: memoryview, position: int, request:
         request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(tags[_TAG_REPLICA_STATE])
 
 
-def _decode_topics(version: int, body: memoryview, position: int) -> tuple[list[FetchTopic], int]:
+def _decode_topics(version: int, body: memoryview, position: int) -> Steps[tuple[list[FetchTopic], int]]:
     is_flexible = version >= FIRST_FLEXIBLE
-    count, position = (read_compact_array_count if is_flexible else read_array_count)(body, position)
+    read_count = read_compact_array_count if is_flexible else read_array_count
+    decode_partitions = _decode_partitions if is_flexible else _decode_plain_partitions
+    count, position = read_count(body, position)
     topics: list[FetchTopic] = []
+    rows = 0
     for _ in range(count):
         name, topic_id, position = read_topic(version, body, position)
+        left, position = read_count(body, position)
+        partitions: list[FetchPartition] = []
+        rows += 1
+        while left > 0:
+            found, position = decode_partitions(version, body, position, min(left, STEP_ROWS))
+            partitions += found
+            left -= len(found)
+            rows += len(found)
+            if rows >= STEP_ROWS:
+                rows = 0
+                yield
         if is_flexible:
-            partitions, position = _decode_partitions(version, body, position)
             position = skip_tagged_fields(body, position, len(body))
-        else:
-            partitions, position = _decode_plain_partitions(version, body, position)
         topics.append((name, topic_id, partitions))
     return topics, position
 
@@ -171,10 +202,10 @@ def read_topic(version: int, body: memoryview, position: int) -> tuple[str | Non
     return name, None, position
 
 
-def _decode_partitions(version: int, body: memoryview, position: int) -> tuple[list[FetchPartition], int]:
-    count, position = read_compact_array_count(body, position)
+def _decode_partitions(version: int, body: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
+    """The next `count` partitions, and where they end."""
     end = position + count * _PARTITION_V12.size
-    if count > 0 and end <= len(body):
+    if end <= len(body):
         # the last byte of each is the number of its tagged fields: if one is not 0, the sizes are not what they seem
         partitions = list(map(FetchPartition._make, _PARTITION_V12.iter_unpack(body[position:end])))
         if not any(partition.tags for partition in partitions):
@@ -210,9 +241,11 @@ def _plain_partition(version: int) -> struct.Struct:
 _PLAIN_PARTITIONS = MappingProxyType({version: _plain_partition(version) for version in range(4, FIRST_FLEXIBLE)})
 
 
-def _decode_plain_partitions(version: int, body: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+def _decode_plain_partitions(
+    version: int, body: memoryview, position: int, count: int
+) -> tuple[list[FetchPartition], int]:
+    """As `_decode_partitions`, before the flexible versions."""
     form = _PLAIN_PARTITIONS[version]
-    count, position = read_array_count(body, position)
     partitions = []
     for _ in range(count):
         fields = form.unpack_from(body, position)
@@ -227,12 +260,14 @@ def _decode_plain_partitions(version: int, body: memoryview, position: int) -> t
     return partitions, position
 
 
-def _decode_forgotten(version: int, body: memoryview, position: int) -> tuple[Sequence[ForgottenTopic], int]:
+def _decode_forgotten(version: int, body: memoryview, position: int) -> Steps[tuple[Sequence[ForgottenTopic], int]]:
     is_flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_count if is_flexible else read_array_count
     count, position = read_count(body, position)
     forgotten: list[ForgottenTopic] = []
-    for _ in range(count):
+    for number in range(count):
+        if number and not number % STEP_ROWS:
+            yield
         name, topic_id, position = read_topic(version, body, position)
         partition_count, position = read_count(body, position)
         partitions = struct.unpack_from(f">{max(partition_count, 0)}i", body, position)

@@ -92,6 +92,18 @@ REQUESTS = {
 }
 
 
+MANY = 5_000
+MANY_PARTITIONS = request(
+    ApiKey.FETCH,
+    4,
+    struct.pack(">iiiibi", -1, 500, 1, MIB, 0, 1)
+    + _string(TOPIC)
+    + struct.pack(">i", MANY)
+    + b"".join(struct.pack(">iqi", index, 0, MIB) for index in range(MANY)),
+)
+"""A Fetch of as many partitions, of which one is there."""
+
+
 def flood_and_close(target: Target, *, frame: bytes, connections: int = 100, requests: int = 10_000) -> None:
     """Send as much as the peer takes of so many requests each, read nothing, and close; once a second."""
     data = memoryview(frame * requests)
@@ -238,6 +250,7 @@ ATTACKS: Mapping[str, Callable[[Target], None]] = {
     **{f"{name} and close": partial(flood_and_close, frame=frame) for name, frame in REQUESTS.items()},
     **{f"{name} unread": partial(flood_and_stay, frame=frame) for name, frame in REQUESTS.items()},
     **{f"{name} read": partial(flood_and_read, frame=frame) for name, frame in REQUESTS.items()},
+    "Fetch of 5,000 partitions read": partial(flood_and_read, frame=MANY_PARTITIONS, connections=6, window=10),
     "half frames": half_frames,
     "trickled half frames": partial(half_frames, trickle_bytes=64 * 1024),
     "5,000 idle connections": idle_connections,

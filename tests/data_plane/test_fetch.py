@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.broker.api import fetch as fetch_api
+from kraft.broker.node import fetching, turns
 from kraft.broker.node.fetch_sessions import FetchSession
 from kraft.storage.append import AppendOrigin
+from kraft.wire import fetch as wire_fetch
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
@@ -16,9 +19,21 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResponse
 from kraft.wire.records import read_header
 from kraft.wire.server import ServerConnection
+from tests.broker.world_cluster import AskingClient
 from tests.data_plane.plane import EPOCH_MS, Plane, batch, error, run, values
 
 NONE = ErrorCode.NONE
+
+
+@pytest.fixture(autouse=True, params=["at once", "in steps"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test of this module also with fetches that are handled in steps of one partition, a turn each."""
+    if request.param == "in steps":
+        monkeypatch.setattr(fetch_api, "LONG_BYTES", 0)
+        monkeypatch.setattr(fetch_api, "STEP_PARTITIONS", 1)
+        monkeypatch.setattr(fetching, "STEP_PARTITIONS", 1)
+        monkeypatch.setattr(wire_fetch, "STEP_ROWS", 1)
+        monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
 
 
 async def filled(plane: Plane, count: int = 10, name: str = "orders", size: int = 100) -> int:
@@ -63,6 +78,7 @@ def test_a_fetch_is_bounded_but_gives_at_least_one_batch() -> None:
 
 def test_a_fetch_of_many_partitions_costs_more_of_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[int] = []
+    monkeypatch.setattr(fetch_api, "LONG_BYTES", 1_000_000)
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
@@ -498,3 +514,74 @@ def test_a_follower_that_names_a_partition_again_is_told_its_high_watermark_agai
     entry.known_high_watermark = 7
     entry.want(7, 1000, 0, 0, 0)
     assert entry.known_high_watermark == known
+
+
+async def _ask_long(plane: Plane, client: AskingClient, **options: Any) -> FetchResponse:
+    """More partitions than are looked at in one turn; most of them are not there."""
+    return await plane.fetch_many([("orders", index, 0) for index in range(2_000)], client=client, **options)
+
+
+def test_a_fetch_of_very_many_partitions_lets_others_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
+
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        answered: list[str] = []
+        async with trio.open_nursery() as nursery:
+
+            async def ask_long(name: str) -> None:
+                response = await _ask_long(plane, await plane.another_client())
+                assert len(told(response)) == 2_000
+                answered.append(name)
+
+            async def ask_again_and_again() -> None:
+                client = await plane.another_client()
+                while len(answered) < 20:
+                    await plane.fetch("orders", 0, client=client)
+                    answered.append("short")
+
+            nursery.start_soon(ask_long, "long")
+            nursery.start_soon(ask_long, "long")
+            nursery.start_soon(ask_again_and_again)
+        assert answered.count("short") >= 18
+        assert answered.index("short") < answered.index("long")
+
+    run(test)
+
+
+def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
+    looked_at: list[None] = []
+    read = fetching.FetchOperation._read_entries
+
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        client = await plane.another_client()
+
+        def read_and_cut(operation: fetching.FetchOperation, *arguments: Any) -> Any:
+            looked_at.append(None)
+            operation.request.connection.close("the peer has gone")
+            return read(operation, *arguments)
+
+        monkeypatch.setattr(fetching.FetchOperation, "_read_entries", read_and_cut)
+        with pytest.raises(ConnectionError):
+            await _ask_long(plane, client, max_wait_ms=60_000)
+        await plane.world.sleep_ms(1_000)
+        broker = plane.cluster.node(1).broker
+        assert broker is not None
+        assert len(looked_at) == 1
+        assert not plane.partition("orders").watchers
+        assert broker.broker.gates.memory.used_bytes == 0
+
+    run(test)
+
+
+def test_a_long_fetch_that_does_not_parse_ends_its_connection_alone() -> None:
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        client = await plane.another_client()
+        with pytest.raises(ConnectionError):
+            await client.ask_bytes(ApiKey.FETCH, 12, b"\x7f" * 20_000)
+        assert error(await plane.fetch("orders", 0)) == NONE
+
+    run(test)
