@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.session import Session
 from kraft.image import MetadataImage
+from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_WITH_SOFTWARE_NAME = 3
 FIRST_WITH_ZERO_MINIMUM = 4
+NO_FEATURES_EPOCH = -1
+BODIES_MAX = 16
+"""Answers that are kept: each version once, for the newest image or some before it."""
 
 
 def handle_api_versions(broker: Broker, request: Request, session: Session) -> None:
@@ -40,7 +44,20 @@ def handle_api_versions(broker: Broker, request: Request, session: Session) -> N
     ):
         answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
         return
-    answer(request, _response(broker.image, broker.features, request.api_version))
+    request.respond(_body(broker, request.api_version))
+
+
+def _body(broker: Broker, version: int) -> bytes:
+    """Every client asks first of all for this, and it changes seldom: it is written once."""
+    image, bodies = broker.image, broker.api_versions_bodies
+    state = (version, image.offset if image.features else NO_FEATURES_EPOCH)
+    body = bodies.get(state)
+    if body is None:
+        if len(bodies) >= BODIES_MAX:
+            bodies.clear()
+        response = _response(image, broker.features, version)
+        body = bodies[state] = messages.encode_response(ApiKey.API_VERSIONS, version, response)
+    return body
 
 
 def unsupported_version_body() -> bytes:
@@ -65,7 +82,7 @@ def _response(image: MetadataImage, supported: tuple[Any, ...], version: int) ->
             for feature in supported
             if feature.min_level > 0 or version >= FIRST_WITH_ZERO_MINIMUM
         ),
-        finalized_features_epoch=image.offset if image.features else -1,
+        finalized_features_epoch=image.offset if image.features else NO_FEATURES_EPOCH,
         finalized_features=tuple(_finalized(image)),
     )
 

@@ -75,6 +75,8 @@ class Broker:
         self.metrics = metrics
         self.gates = gates
         self.features = features
+        self.api_versions_bodies: dict[tuple[int, int], bytes] = {}
+        """Answers to ApiVersions, by version and metadata offset."""
         self.dynamic_configs = dynamic_configs
         self.log_limit = LogLimit(seam.clock)
         self.departed = DepartedBrokers(seam.clock, config.integer("broker.session.timeout.ms"))
