@@ -51,8 +51,8 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
 
 
 def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, body: bytes) -> Steps:
-    """The same in steps, on a connection that is paused until the request is answered. Nothing else knows a session that
-    is new; one that goes on changes at once."""
+    """The same in steps, on a connection that is paused until the request is answered. A session that is new is known
+    to nobody else; one that goes on changes at once."""
     connection, memory = request.connection, broker.gates.memory
     memory.take(len(body))
     operation = None
