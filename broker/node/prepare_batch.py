@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kraft.wire.budget import MemoryBudget
 
 AT_ONCE_BYTES_MAX = (
-    (4096 * 1024, 16 * 1024, 16 * 1024, 512 * 1024, 512 * 1024)
+    (4096 * 1024, 16 * 1024, 16 * 1024, 1024 * 1024, 512 * 1024)
     if WALK_IS_COMPILED
     else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
 )

@@ -51,6 +51,12 @@ _GZIP_WINDOW_BITS = 31
 _GZIP_SLICE_BYTES = 16 * 1024
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
 """What Java's writer may use at its highest level."""
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEAD_BYTES_MIN = 7
+_LZ4_BLOCK = struct.Struct("<I")
+_LZ4_CONTENT_SIZE = struct.Struct("<Q")
+_LZ4_LENGTH_MASK = 0x7FFF_FFFF
+"""The highest bit says that the block is not compressed."""
 _SNAPPY_EXPANSION_MAX = 64
 """No snappy element makes more than 64 bytes from one."""
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
@@ -81,6 +87,10 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 def decompress(codec: Compression, data: Buffer, *, output_bytes_max: int) -> bytes:
     """What `compress` was given. WireError if the block is damaged or holds more than `output_bytes_max` bytes."""
+    if codec is Compression.LZ4:
+        opened = _open_lz4(data, output_bytes_max)
+        if opened is not None and len(opened) <= output_bytes_max:
+            return opened
     return b"".join(iter_decompressed(codec, data, output_bytes_max=output_bytes_max))
 
 
@@ -178,6 +188,38 @@ def _decompress_zstd(data: memoryview, _: int) -> Iterator[bytes]:
     with opener.stream_reader(data, read_across_frames=True) as reader:
         while piece := reader.read(PIECE_BYTES):
             yield piece
+
+
+def _open_lz4(data: Buffer, output_bytes_max: int) -> bytes | None:
+    """In one call, several times faster than in pieces, if what comes out is bounded beforehand. None: open it in
+    pieces, which also says what is wrong with it."""
+    if not _opens_to_at_most(data, output_bytes_max + PIECE_BYTES):
+        return None
+    try:
+        opened: bytes = lz4.frame.decompress(data)
+    except (RuntimeError, ValueError):
+        return None
+    return opened
+
+
+def _opens_to_at_most(data: Buffer, bound: int) -> bool:
+    """Whether this is one LZ4 frame, and nothing else, whose blocks cannot hold more. Source: the LZ4 frame format."""
+    size = len(data)
+    if size < _LZ4_HEAD_BYTES_MIN or bytes(data[:4]) != _LZ4_MAGIC:
+        return False
+    flags, block_bytes_max = data[4], 1 << (8 + 2 * (data[5] >> 4 & 7))  # 64 KiB to 4 MiB
+    position = _LZ4_HEAD_BYTES_MIN + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    if flags & 8 and (size < position or _LZ4_CONTENT_SIZE.unpack_from(data, 6)[0] > bound):
+        return False  # what is claimed is allocated
+    block_end = 4 if flags & 16 else 0
+    while position + 4 <= size and bound >= 0:
+        (length,) = _LZ4_BLOCK.unpack_from(data, position)
+        position += 4
+        if not length:
+            return position + (4 if flags & 4 else 0) == size
+        position += (length & _LZ4_LENGTH_MASK) + block_end
+        bound -= block_bytes_max
+    return False
 
 
 _DECOMPRESSORS: Mapping[Compression, Callable[[memoryview, int], Iterator[bytes]]] = MappingProxyType(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
+import tracemalloc
 import zlib
 from random import Random
 
@@ -14,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.seam import WireError
-from kraft.wire.compression import PIECE_BYTES, Compression, compress, decompress, iter_decompressed
+from kraft.wire import compression
+from kraft.wire.compression import (
+    PIECE_BYTES,
+    Compression,
+    OpensTooLarge,
+    compress,
+    decompress,
+    iter_decompressed,
+)
 
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 5000
@@ -139,6 +148,55 @@ def test_lz4_blocks_are_independent_as_the_java_reader_wants_and_dependent_ones_
     assert lz4.frame.get_frame_info(packed)["block_linked"] is False
     linked = lz4.frame.compress(TEXT, block_linked=True)
     assert decompress(Compression.LZ4, linked, output_bytes_max=LIMIT) == TEXT
+
+
+@pytest.mark.parametrize("repeat", [0, 1, 100, 40_000])
+@pytest.mark.parametrize("block_size", [4, 5, 6, 7])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"block_linked": True},
+        {"block_checksum": True},
+        {"content_checksum": True},
+        {"store_size": False},
+        {"block_checksum": True, "content_checksum": True, "store_size": False, "block_linked": False},
+    ],
+    ids=str,
+)
+def test_lz4_frames_of_every_form_are_opened_at_once_as_in_pieces(
+    options: dict[str, bool], block_size: int, repeat: int
+) -> None:
+    data = Random(1).randbytes(3) * repeat
+    packed = lz4.frame.compress(data, block_size=block_size, **options)
+    assert compression._open_lz4(packed, 8 << 20) == data
+    assert b"".join(iter_decompressed(Compression.LZ4, packed, output_bytes_max=8 << 20)) == data
+
+
+@pytest.mark.parametrize("behind", [b"x", b"\0" * 4, lz4.frame.compress(TEXT)], ids=["byte", "zeros", "frame"])
+def test_what_follows_an_lz4_frame_is_left_to_the_reader_in_pieces(behind: bytes) -> None:
+    packed = lz4.frame.compress(TEXT) + behind
+    assert compression._open_lz4(packed, 1 << 20) is None
+    assert decompress(Compression.LZ4, packed, output_bytes_max=1 << 20) == TEXT
+
+
+@pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD], ids=str)
+def test_a_bomb_is_not_opened_at_once(codec: Compression) -> None:
+    bomb = compress(codec, bytes(100 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(OpensTooLarge):
+            decompress(codec, bomb, output_bytes_max=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_size_that_an_lz4_frame_claims_is_not_believed() -> None:
+    packed = bytearray(lz4.frame.compress(TEXT, store_size=True))
+    packed[6:14] = struct.pack("<Q", 1 << 40)
+    with pytest.raises(WireError, match="damaged"):
+        decompress(Compression.LZ4, packed, output_bytes_max=LIMIT)
 
 
 def test_an_lz4_frame_that_ends_too_soon_is_a_wire_error() -> None:
