@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -583,5 +584,25 @@ def test_a_long_fetch_that_does_not_parse_ends_its_connection_alone() -> None:
         with pytest.raises(ConnectionError):
             await client.ask_bytes(ApiKey.FETCH, 12, b"\x7f" * 20_000)
         assert error(await plane.fetch("orders", 0)) == NONE
+
+    run(test)
+
+
+def test_a_fetch_that_waited_without_a_session_leaves_no_cycle_of_objects() -> None:
+    def alive() -> int:
+        return sum(type(one) is fetching.FetchedPartition for one in gc.get_objects())
+
+    async def test(plane: Plane) -> None:
+        await filled(plane, 1)
+        await plane.fetch("orders", 1, max_wait_ms=10, version=4)
+        gc.collect()
+        before = alive()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await plane.fetch("orders", 1, max_wait_ms=10, version=4)
+            assert alive() <= before
+        finally:
+            gc.enable()
 
     run(test)
