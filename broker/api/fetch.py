@@ -1,4 +1,4 @@
-"""Fetch: find the session, then read, answer or park. Source: FetchRequest 4 to 18; broker-spec 4.3, 4.4."""
+"""Fetch: find the session, then read, answer or park. Source: FetchRequest 4 to 18, KIP-227, KIP-392, KIP-516."""
 
 from __future__ import annotations
 

@@ -93,15 +93,43 @@ REQUESTS = {
 
 
 MANY = 5_000
-MANY_PARTITIONS = request(
-    ApiKey.FETCH,
-    4,
-    struct.pack(">iiiibi", -1, 500, 1, MIB, 0, 1)
-    + _string(TOPIC)
-    + struct.pack(">i", MANY)
-    + b"".join(struct.pack(">iqi", index, 0, MIB) for index in range(MANY)),
-)
-"""A Fetch of as many partitions, of which one is there."""
+
+
+def _of_each(row: Callable[[int], bytes]) -> bytes:
+    """One topic with MANY partitions, of which one is there."""
+    return struct.pack(">i", 1) + _string(TOPIC) + struct.pack(">i", MANY) + b"".join(map(row, range(MANY)))
+
+
+LARGE_REQUESTS = {
+    "Fetch": request(
+        ApiKey.FETCH,
+        4,
+        struct.pack(">iiiib", -1, 500, 1, MIB, 0) + _of_each(lambda index: struct.pack(">iqi", index, 0, MIB)),
+    ),
+    "ListOffsets": request(
+        ApiKey.LIST_OFFSETS, 1, struct.pack(">i", -1) + _of_each(lambda index: struct.pack(">iq", index, -1))
+    ),
+    "Metadata": request(
+        ApiKey.METADATA, 1, struct.pack(">i", MANY) + b"".join(_string(f"t{number}") for number in range(MANY))
+    ),
+    "DescribeConfigs": request(
+        ApiKey.DESCRIBE_CONFIGS,
+        1,
+        struct.pack(">i", 500)
+        + b"".join(struct.pack(">b", 2) + _string(f"t{number}") + struct.pack(">i", -1) for number in range(500))
+        + b"\1",
+    ),
+    "OffsetFetch": request(ApiKey.OFFSET_FETCH, 1, _string("group") + _of_each(lambda index: struct.pack(">i", index))),
+    "OffsetCommit": request(
+        ApiKey.OFFSET_COMMIT,
+        2,
+        _string("group")
+        + struct.pack(">i", -1)
+        + _string("")
+        + struct.pack(">q", -1)
+        + _of_each(lambda index: struct.pack(">iq", index, 1) + _string("")),
+    ),
+}
 
 
 def flood_and_close(target: Target, *, frame: bytes, connections: int = 100, requests: int = 10_000) -> None:
@@ -250,7 +278,10 @@ ATTACKS: Mapping[str, Callable[[Target], None]] = {
     **{f"{name} and close": partial(flood_and_close, frame=frame) for name, frame in REQUESTS.items()},
     **{f"{name} unread": partial(flood_and_stay, frame=frame) for name, frame in REQUESTS.items()},
     **{f"{name} read": partial(flood_and_read, frame=frame) for name, frame in REQUESTS.items()},
-    "Fetch of 5,000 partitions read": partial(flood_and_read, frame=MANY_PARTITIONS, connections=6, window=10),
+    **{
+        f"large {name} read": partial(flood_and_read, frame=frame, connections=6, window=10)
+        for name, frame in LARGE_REQUESTS.items()
+    },
     "half frames": half_frames,
     "trickled half frames": partial(half_frames, trickle_bytes=64 * 1024),
     "5,000 idle connections": idle_connections,
