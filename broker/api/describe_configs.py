@@ -22,6 +22,7 @@ from kraft.broker.node.config_entries import (
 from kraft.broker.node.gates import Operation, Resource, ResourceType
 from kraft.broker.node.log_levels import logger_levels
 from kraft.broker.node.session import Session
+from kraft.broker.node.turns import Steps
 from kraft.control.topic_names import topic_name_problem
 from kraft.control.topics import NO_SUCH_TOPIC
 from kraft.image import ConfigResourceType, config_type_name
@@ -41,10 +42,16 @@ class Refused(Exception):
         self.error = error
 
 
-def handle_describe_configs(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_configs(broker: Broker, request: Request, session: Session) -> Steps:
     """Each resource succeeds or fails alone."""
-    message = read(request)
-    results = tuple(_result(broker, session, message, resource) for resource in message.resources)
+    return _answer_in_steps(broker, request, session, read(request))
+
+
+def _answer_in_steps(broker: Broker, request: Request, session: Session, message: Any) -> Steps:
+    results: list[Any] = []
+    for resource in message.resources:
+        yield  # a broker has hundreds of keys
+        results.append(_result(broker, session, message, resource))
     answer(request, respond(ApiKey.DESCRIBE_CONFIGS, results=results))
 
 

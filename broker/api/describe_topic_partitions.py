@@ -72,7 +72,7 @@ class _Page:
         limit = broker.dynamic_configs.integer(LIMIT_KEY)
         self._left = max(1, min(limit, message.response_partition_limit))
         self._next: tuple[str, int] | None = None
-        self._partitions = PartitionsWriter(KEY, version, self._partition)
+        self._partitions = PartitionsWriter(KEY, version)
 
     def build(self) -> Any:
         """The whole response."""
@@ -124,7 +124,7 @@ class _Page:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=self._partitions.some(topic, range(start, end)),
+            partitions=self._partitions.some(topic, range(start, end), self._partition),
             topic_authorized_operations=self._broker.gates.authorized_operations(
                 self._session, topic_resource(topic.name)
             ),

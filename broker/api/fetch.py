@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchSession, TopicKey
-from kraft.broker.node.fetching import NO_TOPIC_ID, STEP_PARTITIONS, FetchOperation, Steps
+from kraft.broker.node.fetching import NO_TOPIC_ID, STEP_PARTITIONS, FetchOperation
 from kraft.broker.node.partition_reading import FetchParams
+from kraft.broker.node.turns import Steps
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import (
     FIRST_VERSION_WITH_RACK,
@@ -57,6 +58,7 @@ def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, 
     memory.take(len(body))
     operation = None
     try:
+        yield
         fetch = yield from decode_fetch_request_in_steps(request.api_version, body)
         kept = _find_session(broker, request, fetch)
         if kept is None:

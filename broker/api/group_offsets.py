@@ -121,7 +121,7 @@ def _sorted_out(
 
 def _commit_topics(topics: NamedTopics, error_of: Callable[[RowKey], ErrorCode]) -> list[Any]:
     topic_class = part(ApiKey.OFFSET_COMMIT, "OffsetCommitResponseTopic")
-    row_class = part(ApiKey.OFFSET_COMMIT, "OffsetCommitResponsePartition")
+    row_class = kind(ApiKey.OFFSET_COMMIT, "OffsetCommitResponsePartition")
     return [
         topic_class(
             name=topic.name,

@@ -10,15 +10,17 @@ Source: ListOffsetsRequest 1 to 11, broker-spec 4.5.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.api.answers import answer, kind, part, read, respond
 from kraft.broker.node.damaged_logs import is_uncut
 from kraft.broker.node.gates import Operation
 from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
+from kraft.broker.node.turns import Steps
 from kraft.control.topic_names import METADATA_TOPIC
 from kraft.node.stepping import run_steps
 from kraft.seam import DiskError, StorageCorrupt
@@ -84,14 +86,13 @@ class Asker(NamedTuple):
         return self.replica_id < 0
 
 
-def handle_list_offsets(broker: BrokerServices, request: Request, session: Session) -> None:
+STEP_PARTITIONS = 256
+
+
+def handle_list_offsets(broker: BrokerServices, request: Request, session: Session) -> Steps:
     """Answer at once if nothing has to be waited for, else from a task."""
     message = read(request)
-    listing = _Listing(broker, request, session, message)
-    if listing.needs_task:
-        broker.answer_later(request, listing.run)
-    else:
-        listing.answer()
+    return _Listing(broker, request, session, message).answer_in_steps(message.topics)
 
 
 class _Listing:
@@ -103,12 +104,19 @@ class _Listing:
         self._asker = Asker(request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED)
         self._session = session
         self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | Deferred]]]] = []
-        seen = Counter((topic.name, row.partition_index) for topic in message.topics for row in topic.partitions)
-        for topic in message.topics:
+
+    def answer_in_steps(self, topics: Sequence[Any]) -> Steps:
+        """All partitions in order, then those that have to wait for something."""
+        seen = Counter((topic.name, row.partition_index) for topic in topics for row in topic.partitions)
+        looked_at = 0
+        for topic in topics:
             name = topic.name
-            allowed = broker.gates.authorize_topic(session, Operation.DESCRIBE, name)
+            allowed = self._broker.gates.authorize_topic(self._session, Operation.DESCRIBE, name)
             rows: list[tuple[int, OffsetAnswer | Deferred]] = []
             for row in topic.partitions:
+                looked_at += 1
+                if not looked_at % STEP_PARTITIONS:
+                    yield
                 index = row.partition_index
                 if seen[name, index] > 1:
                     rows.append((index, OffsetAnswer(ErrorCode.INVALID_REQUEST)))
@@ -117,10 +125,10 @@ class _Listing:
                 else:
                     rows.append((index, self._begin(name, index, row.timestamp, row.current_leader_epoch)))
             self._topics.append((name, rows))
-
-    @property
-    def needs_task(self) -> bool:
-        return any(not isinstance(found, OffsetAnswer) for _, rows in self._topics for _, found in rows)
+        if any(not isinstance(found, OffsetAnswer) for _, rows in self._topics for _, found in rows):
+            self._broker.answer_later(self._request, self.run)
+        else:
+            self.answer()
 
     def _begin(self, topic: str, index: int, timestamp: int, epoch: int) -> OffsetAnswer | Deferred:
         first_version = 1 if timestamp >= 0 else FIRST_VERSION_OF.get(timestamp)
@@ -200,7 +208,7 @@ class _Listing:
         return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def answer(self) -> None:
-        row = part(ApiKey.LIST_OFFSETS, "ListOffsetsPartitionResponse")
+        row = kind(ApiKey.LIST_OFFSETS, "ListOffsetsPartitionResponse")
         topic = part(ApiKey.LIST_OFFSETS, "ListOffsetsTopicResponse")
         answer(
             self._request,

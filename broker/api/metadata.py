@@ -24,7 +24,7 @@ from kraft.broker.api.metadata_partitions import PartitionsWriter
 from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
 from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.node.session import Session
-from kraft.broker.node.turns import TURN_NS_MAX
+from kraft.broker.node.turns import TURN_NS_MAX, Steps
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
@@ -48,6 +48,9 @@ WITH_CLUSTER_OPERATIONS = range(8, 11)
 PARTITIONS_AT_ONCE_MAX = 10_000
 """An answer with more partitions is made in turns."""
 
+STEP_TOPICS = 256
+"""An answer about more topics that are named is made in steps."""
+
 CHECKED_TOPICS_MAX = 16
 CHECKED_PARTITIONS_MAX = 1_000
 CHECKED_LEADERS_MAX = 16
@@ -63,8 +66,14 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
         made = _MetadataReply(broker, request, session, message, lost)
         if made.is_long:
             broker.answer_later(request, reply_in_turns, made)
+        elif len(message.topics or ()) > STEP_TOPICS:
+            broker.go_on(request, reply_in_steps(made))
         else:
             respond_with(made)
+
+    def reply_in_steps(made: _MetadataReply) -> Steps:
+        yield from made.describe_topics()
+        respond_with(made)
 
     async def reply_in_turns(made: _MetadataReply) -> None:
         await made.write_partitions()
@@ -138,7 +147,8 @@ class _MetadataReply:
             if endpoint is not None:
                 self.endpoints[registration.broker_id] = endpoint
         self.lost = lost
-        self.partitions = PartitionsWriter(ApiKey.METADATA, self.version, self._partition)
+        self.partitions = PartitionsWriter(ApiKey.METADATA, self.version)
+        self.topics: list[Any] | None = None
         self.is_long = self._is_long()
         """More partitions are told than one step of the loop should write."""
 
@@ -166,7 +176,7 @@ class _MetadataReply:
         end_ns = clock.monotonic_ns() + TURN_NS_MAX
         for topic in self._known_topics():
             if self._may(Operation.DESCRIBE, topic.name):
-                for _ in self.partitions.write(topic):
+                for _ in self.partitions.write(topic, self._partition):
                     if clock.monotonic_ns() >= end_ns:
                         await trio.lowlevel.checkpoint()
                         end_ns = clock.monotonic_ns() + TURN_NS_MAX
@@ -178,8 +188,17 @@ class _MetadataReply:
             brokers=tuple(self._brokers()),
             cluster_id=self.broker.cluster_id,
             controller_id=self._controller_id(),
-            topics=tuple(self._topics()),
+            topics=self.topics if self.topics is not None else tuple(self._topics()),
         )
+
+    def describe_topics(self) -> Steps:
+        """Describe the topics that the request names, in steps: `build` then finds them."""
+        topics = []
+        for number, topic in enumerate(self._topics(), 1):
+            topics.append(topic)
+            if not number % STEP_TOPICS:
+                yield
+        self.topics = topics
 
     def _controller_id(self) -> int:
         """Any broker that is alive: whoever is asked forwards to the active controller."""
@@ -305,7 +324,7 @@ class _MetadataReply:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=self.partitions.of(topic),
+            partitions=self.partitions.of(topic, self._partition),
             topic_authorized_operations=operations,
         )
 

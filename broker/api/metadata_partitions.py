@@ -22,33 +22,37 @@ _NUMBER_AT, _NUMBER_END = 2, 6
 """Where a partition's number stands in its struct, in all versions of both answers: behind the error code."""
 
 
-class PartitionsWriter:
-    """Writes partitions in one version for one answer; `describe(number, state)` gives the struct of one."""
+Describe = Callable[[int, PartitionState], Any]
+"""The struct of a partition with this number and state."""
 
-    def __init__(self, key: ApiKey, version: int, describe: Callable[[int, PartitionState], Any]) -> None:
+
+class PartitionsWriter:
+    """Writes partitions in one version for one answer. Who makes the answer says how a partition is described; that is
+    not kept here, so that the two are no cycle, which would live on with all that the answer was made of."""
+
+    def __init__(self, key: ApiKey, version: int) -> None:
         self._write = messages.struct_writer(key, version, "topics", "partitions")
         self._version = version
-        self._describe = describe
         self._known: dict[int, tuple[PartitionState, bytes, bytes]] = {}
         """A state's identity → that state, which so lives on, and the bytes before and behind the number."""
         self._written: dict[UUID, EncodedStructs] = {}
 
-    def of(self, topic: TopicImage) -> EncodedStructs:
+    def of(self, topic: TopicImage, describe: Describe) -> EncodedStructs:
         """All partitions of a topic."""
-        for _ in self.write(topic):
+        for _ in self.write(topic, describe):
             pass
         return self._written.pop(topic.topic_id)
 
-    def some(self, topic: TopicImage, numbers: range) -> EncodedStructs:
+    def some(self, topic: TopicImage, numbers: range, describe: Describe) -> EncodedStructs:
         """These partitions of a topic."""
         parts: list[bytes] = []
         for number in numbers:
             state = topic.partition(number)
-            found = self._known.get(id(state)) or self._learn(state)
+            found = self._known.get(id(state)) or self._learn(state, describe)
             parts += found[1], _pack_number(number), found[2]
         return EncodedStructs(len(numbers), (b"".join(parts),), self._version)
 
-    def write(self, topic: TopicImage) -> Iterator[None]:
+    def write(self, topic: TopicImage, describe: Describe) -> Iterator[None]:
         """Write them leaf by leaf, with a yield behind each, so that `of` finds them; nothing if it does. The bytes
         leave in the pieces made here: to copy megabytes together takes longer than to write them."""
         if topic.topic_id in self._written:
@@ -59,7 +63,7 @@ class PartitionsWriter:
         known = self._known
         for leaf in topic.leaves:
             for state in leaf:
-                found = known.get(id(state)) or self._learn(state)
+                found = known.get(id(state)) or self._learn(state, describe)
                 parts += found[1], _pack_number(number), found[2]
                 number += 1
             if not number % PIECE_PARTITIONS:
@@ -69,9 +73,9 @@ class PartitionsWriter:
         pieces.append(b"".join(parts))
         self._written[topic.topic_id] = EncodedStructs(number, pieces, self._version)
 
-    def _learn(self, state: PartitionState) -> tuple[PartitionState, bytes, bytes]:
+    def _learn(self, state: PartitionState, describe: Describe) -> tuple[PartitionState, bytes, bytes]:
         parts: list[bytes] = []
-        self._write(parts.append, self._describe(0, state))
+        self._write(parts.append, describe(0, state))
         data = b"".join(parts)
         self._known[id(state)] = found = state, data[:_NUMBER_AT], data[_NUMBER_END:]
         return found

@@ -6,7 +6,7 @@ broker is in `lifecycle`, what runs in which order in `serve`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from errno import EIO
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.metrics import Metrics
     from kraft.broker.node.producer_ids import ProducerIds
     from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.broker.node.turns import Steps
     from kraft.node.publisher import MetadataPublisher
     from kraft.wire.server import Request
 
@@ -104,7 +105,7 @@ class Broker:
         fails the client is told and nothing else is touched."""
         self._start_task(self.dispatcher.answer_later, request, function, *arguments)
 
-    def go_on(self, request: Request, steps: Generator[None, None, None]) -> None:
+    def go_on(self, request: Request, steps: Steps) -> None:
         """The rest of a handler that has much to do on the loop: steps of some milliseconds at most, behind those that
         others have begun before; if one fails the client is told and nothing else is touched."""
         self.dispatcher.go_on(request, steps)

@@ -20,7 +20,7 @@ from kraft.broker.node.auto_topics import AutoTopicCreation
 from kraft.broker.node.broker import Broker
 from kraft.broker.node.controller_channel import ControllerChannel
 from kraft.broker.node.coordinator import GroupCoordinators
-from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.node.dispatch import LONG_REQUEST_BYTES, Dispatcher
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity
@@ -100,7 +100,7 @@ class BrokerNode:
         broker.replicas = ReplicaManager(broker)
         broker.groups = GroupCoordinators(broker)
         frame_bytes_max = config.integer("socket.request.max.bytes")
-        limits = ServerLimits(frame_bytes_max=frame_bytes_max)
+        limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
         broker.dispatcher = Dispatcher(broker, HANDLERS, limits=limits, faults=shared.faults)
 
     def bind(self) -> None:

@@ -7,7 +7,7 @@ connection; a broken rule of ours (InvariantError) stops the node. Source: Kafka
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from kraft.broker.api.answers import answer_error
 from kraft.broker.node.connection_limits import ConnectionLimits
 from kraft.broker.node.request_partitions import request_partitions
 from kraft.broker.node.session import ANONYMOUS, Session
-from kraft.broker.node.turns import Turns
+from kraft.broker.node.turns import Steps, Turns
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import CannotEncode
 from kraft.wire.rpc import InternalKey
-from kraft.wire.server import ApiTable, Request, ServerConnection, ServerLimits
+from kraft.wire.server import ApiTable, LongRequest, Request, ServerConnection, ServerLimits
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("kraft.broker.dispatch")
 
-Handler = Callable[["Broker", Request, Session], Generator[None, None, None] | None]
+Handler = Callable[["Broker", Request, Session], Steps | None]
 """Answers now or later. One with much to do on the loop gives its steps: some milliseconds each, at most."""
 
 UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
@@ -41,6 +41,11 @@ UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
 
 CLIENT_TABLE = ApiTable(BROKER_APIS)
 INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
+
+
+STEPS_ENDED = object()
+LONG_REQUEST_BYTES = 2 * 1024
+"""A longer request names some hundred things or more. Those are handled one after the other, whoever sent them."""
 
 
 class Dispatcher:
@@ -134,14 +139,27 @@ class Dispatcher:
             session = replace(session, client_id=request.client_id)
             connection.session = session
         self._requests[key].count += 1
+        if isinstance(request, LongRequest):
+            request.body = memoryview(bytearray(request.body))  # a writable view, as ever
+            self.go_on(request, self._in_turns(request, session))
+            return
         try:
             steps = self._handlers[key](self._broker, request, session)
-            if steps is not None:
-                self.go_on(request, steps)
+            if steps is not None and next(steps, STEPS_ENDED) is not STEPS_ENDED:
+                connection.pause()
+                self.go_on(request, _resuming(connection, steps))
         except (WireError, InvariantError, HandleRevoked):
             raise
         except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
             self._failed(request, error)
+
+    def _in_turns(self, request: Request, session: Session) -> Steps:
+        """A handler's work on what may take it long: not in the connection's turn, but when no other such work is left
+        from before. One of these is under way at a time, however many connections send them."""
+        steps = self._handlers[request.api_key](self._broker, request, session)
+        yield
+        if steps is not None:
+            yield from steps
 
     def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
         """Call the rest of a handler that waited for a callback; what it raises is the request's trouble."""
@@ -152,13 +170,13 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - one request's trouble must not end the others
             self._failed(request, error)
 
-    def go_on(self, request: Request, steps: Generator[None, None, None]) -> None:
+    def go_on(self, request: Request, steps: Steps) -> None:
         """The rest of a handler that has much to do on the loop: its steps, each of some milliseconds at most, behind
         those that others have begun before."""
         self._turns.add(partial(self.finish, request), self._each(request, steps))
         self._turns.start()
 
-    def _each(self, request: Request, steps: Generator[None, None, None]) -> Iterator[Callable[[], None]]:
+    def _each(self, request: Request, steps: Steps) -> Iterator[Callable[[], None]]:
         """`steps` as calls, until one is the last, or raises, or nobody waits for the answer any more."""
         is_over = False
 
@@ -203,6 +221,14 @@ class Dispatcher:
             return
         if not answer_error(request, ErrorCode.UNKNOWN_SERVER_ERROR):
             request.fail(f"the handler failed: {error!r}", CloseReason.LOCAL)
+
+
+def _resuming(connection: ServerConnection, steps: Steps) -> Steps:
+    """`steps`, after which a paused connection goes on: what is begun and waits is one request of each."""
+    try:
+        yield from steps
+    finally:
+        connection.resume()
 
 
 def _principal(transport: Transport) -> str:

@@ -20,6 +20,7 @@ from kraft.broker.node.metadata_topic import is_metadata_topic
 from kraft.broker.node.partition_reading import FetchParams, NotInMemory, read_partition
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.node.throttling import mute
+from kraft.broker.node.turns import Steps
 from kraft.seam import DiskError, FileRange
 from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
@@ -52,10 +53,6 @@ NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
 """An entry, its answer, and how many bytes of records are in it."""
-
-
-Steps = Generator[None, None, None]
-"""Work that ends a step at each `yield`."""
 
 
 class Answer:

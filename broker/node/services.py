@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.metadata_topic import MetadataTopic
     from kraft.broker.node.metrics import Metrics
     from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.broker.node.turns import Steps
     from kraft.config import NodeConfig
     from kraft.image.image import MetadataImage
     from kraft.seam import Seam
@@ -93,7 +94,7 @@ class BrokerServices(DataPlaneServices, Protocol):
         fails the client is told and nothing else is touched."""
         ...
 
-    def go_on(self, request: Request, steps: Generator[None, None, None]) -> None:
+    def go_on(self, request: Request, steps: Steps) -> None:
         """The rest of a handler that has much to do on the loop: steps of some milliseconds at most, behind those that
         others have begun before; if one fails the client is told and nothing else is touched."""
         ...

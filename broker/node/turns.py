@@ -7,7 +7,7 @@ Source: DESIGN 10 and 14.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import trio
@@ -15,6 +15,9 @@ import trio
 from kraft.seam import Clock
 
 T = TypeVar("T")
+
+Steps = Generator[None, None, None]
+"""Work that ends a step, of some milliseconds at most, at each `yield`."""
 
 TURN_NS_MAX = 5_000_000
 """How long others wait for a turn's end, but for the piece that is under way."""
@@ -30,6 +33,7 @@ class Turns:
         self._after_turn = after_turn
         self._queue: deque[tuple[Callable[[Any], None], Iterator[Any]]] = deque()
         self._is_running = False
+        self._is_in_turn = False
 
     @property
     def is_idle(self) -> bool:
@@ -41,8 +45,8 @@ class Turns:
         self._queue.append((work, iter(pieces)))
 
     def start(self) -> None:
-        """Take a turn now; a task takes the others, if any are left."""
-        if not self._is_running and self._take():
+        """Take a turn now; a task takes the others, if any are left. No effect inside of a turn."""
+        if not (self._is_running or self._is_in_turn) and self._take():
             self._is_running = True
             self._start_task(self._go_on)
 
@@ -60,9 +64,18 @@ class Turns:
 
     def _take(self) -> bool:
         """One turn. True if something is left."""
-        queue, clock = self._queue, self._clock
-        if not queue:
+        if not self._queue:
             return False
+        self._is_in_turn = True
+        try:
+            self._work()
+        finally:
+            self._is_in_turn = False
+        self._after_turn()
+        return bool(self._queue)
+
+    def _work(self) -> None:
+        queue, clock = self._queue, self._clock
         end_ns = clock.monotonic_ns() + TURN_NS_MAX
         is_over = False
         while queue and not is_over:
@@ -75,8 +88,6 @@ class Turns:
                     break
             else:
                 queue.popleft()
-        self._after_turn()
-        return bool(queue)
 
 
 async def in_steps(pieces: Iterable[T]) -> AsyncIterator[T]:

@@ -36,6 +36,9 @@ TURNS_NS = 2_000_000
 connection alone get what the pass has left, if that is more."""
 TURNS_SHARE_NS = 500_000
 """One of several goes on for so long, before the next."""
+SLOW_NS = 3_000_000
+"""Who took so long when it was ready last comes after the others when it is ready again, one in each pass at least:
+however many there are of those, the others wait for one of them."""
 SEND_BYTES_PER_PASS = 4 << 20
 SEND_BYTES_MIN = 128 * 1024
 """Connections that are settled in one pass share what is sent in it; each may send so much."""
@@ -126,6 +129,9 @@ class Driver:
         self._suspended: set[int] = set()
         self._left: dict[int, int] = {}
         """Descriptors that were ready when the last pass ended, and had no turn in it → their place in the next one."""
+        self._slow: set[int] = set()
+        self._late: dict[int, int] = {}
+        """Descriptors of those, in the order in which they became ready → for what."""
         self._woken: list[Settleable] = []
         self._turns: deque[Settleable] = deque()
         """Channels with requests left, in the order of their next turns."""
@@ -155,6 +161,7 @@ class Driver:
     def suspend(self, fd: int) -> None:
         """Hear nothing of this descriptor, not even that it broke, until `resume`."""
         self._suspended.add(fd)
+        self._late.pop(fd, None)
         self._epoll.unregister(fd)
 
     def resume(self, fd: int, mask: int) -> None:
@@ -163,6 +170,8 @@ class Driver:
 
     def remove(self, fd: int) -> None:
         del self._targets[fd]
+        self._slow.discard(fd)
+        self._late.pop(fd, None)
         if fd in self._suspended:
             self._suspended.discard(fd)
         else:
@@ -201,7 +210,7 @@ class Driver:
     @property
     def has_work(self) -> bool:
         """Something is marked: a pass is due, also without an event."""
-        return bool(self._woken) or bool(self._turns) or self._pass_requested
+        return bool(self._woken) or bool(self._turns) or bool(self._late) or self._pass_requested
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         self._end_of_pass.append(callback)
@@ -253,16 +262,28 @@ class Driver:
         if self._left:  # what is still ready is told again, and nobody shall have two turns before it
             left, self._left = self._left, {}
             events.sort(key=lambda event: left.get(event[0], len(left)))
-        turns = self._turns
+        turns, slow, late = self._turns, self._slow, self._late
+        began_ns = started_ns
         for number, (fd, mask) in enumerate(events, 1):
             target = targets.get(fd)
-            if target is not None:
-                target.on_ready(mask)
-                if turns:
-                    self._go_on(target, now() + PASS_NS_MAX // len(events))
-                if now() > end_ns and number < len(events):
-                    self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
-                    break
+            if target is None:
+                continue
+            if fd in slow:
+                late[fd] = mask
+                continue
+            target.on_ready(mask)
+            ready_ns = now()
+            if ready_ns - began_ns > SLOW_NS:
+                slow.add(fd)
+            if turns:
+                self._go_on(target, ready_ns + PASS_NS_MAX // len(events))
+                ready_ns = now()
+            if ready_ns > end_ns and number < len(events):
+                self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
+                break
+            began_ns = ready_ns
+        if late:
+            self._handle_late(end_ns)
         if turns:
             turns_end_ns = now() + TURNS_NS
             self._take_turns(max(end_ns, turns_end_ns) if len(turns) == 1 else turns_end_ns)
@@ -275,6 +296,21 @@ class Driver:
                 channel.settle()
         self._in_pass = False
         self._count_pass(time.monotonic_ns() - started_ns)
+
+    def _handle_late(self, end_ns: int) -> None:
+        """The slow ones that are ready: one, and others while the pass has time."""
+        late, now = self._late, time.monotonic_ns
+        began_ns = now()
+        while late:
+            fd = next(iter(late))
+            mask = late.pop(fd)
+            self._targets[fd].on_ready(mask)
+            ready_ns = now()
+            if ready_ns - began_ns < SLOW_NS:
+                self._slow.discard(fd)
+            if ready_ns > end_ns:
+                break
+            began_ns = ready_ns
 
     def _go_on(self, channel: object, end_ns: int) -> None:
         """Further turns for the channel that has just had one, for its share of the pass: what a peer sends at once is

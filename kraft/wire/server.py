@@ -6,7 +6,8 @@ Invariants:
 - at most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes of answers wait, those that wait
   behind an earlier request included; beyond that nothing is read;
 - a turn handles requests of at most `TURN_COST_MAX`; what is left waits until other connections have had their turns;
-- a handler that must keep much for a request pauses its connection until that request is done (`pause`);
+- a handler that must keep much for a request pauses its connection until that request is done (`pause`); so does every
+  `LongRequest`;
 - a request of an unknown key or version, or bytes that do not parse, end the connection and touch nothing else.
 """
 
@@ -71,6 +72,8 @@ class ServerLimits:
     frame_bytes_max: int = FRAME_BYTES_MAX
     outstanding_requests_max: int = 1000
     outstanding_bytes_max: int = 2 * 1024 * 1024
+    long_request_bytes: int = FRAME_BYTES_MAX
+    """A longer request, but for those of CHEAP_KEYS, is a `LongRequest`."""
 
 
 class ApiTable:
@@ -191,6 +194,21 @@ class Request:
         )
 
 
+class LongRequest(Request):
+    """A request that names very many things. Its connection handles no other until it is answered: what such a request
+    holds is not held many times over."""
+
+    __slots__ = ()
+
+    def respond(self, *chunks: Chunk) -> None:
+        super().respond(*chunks)
+        self.connection.resume()
+
+    def respond_nothing(self) -> None:
+        super().respond_nothing()
+        self.connection.resume()
+
+
 class ServerConnection(FramedConnection):
     """One accepted stream. Implements kraft.seam.Connection."""
 
@@ -199,6 +217,7 @@ class ServerConnection(FramedConnection):
         "_client_id_bytes",
         "_hold_requests",
         "_kinds",
+        "_long_request_bytes",
         "_on_closed",
         "_on_request",
         "_outstanding_requests_max",
@@ -231,6 +250,7 @@ class ServerConnection(FramedConnection):
             budget=budget,
         )
         self._outstanding_requests_max = limits.outstanding_requests_max
+        self._long_request_bytes = limits.long_request_bytes
         self._on_request = on_request
         self._on_closed = on_closed
         self._table = table
@@ -303,7 +323,12 @@ class ServerConnection(FramedConnection):
             if cost >= TURN_COST_MAX:
                 self._end_turn()
                 break
-            cost += 1 if key in CHEAP_KEYS else OTHER_COST
+            is_long = False
+            if key in CHEAP_KEYS:
+                cost += 1
+            else:
+                cost += OTHER_COST
+                is_long = size > self._long_request_bytes
             body_start = start + _HEAD_BYTES
             body_end = start + SIZE_BYTES + size
             if client_id_size > 0:
@@ -320,7 +345,10 @@ class ServerConnection(FramedConnection):
                 body_start = skip_tagged_fields(view, body_start, body_end) if buffer[body_start] else body_start + 1
             start = self._start = body_end
             body = view[body_start:body_end]
-            request = Request(self, key, version, correlation_id, client_id, body, has_tagged_answer)
+            if is_long:
+                self.pause()
+            request_class = LongRequest if is_long else Request
+            request = request_class(self, key, version, correlation_id, client_id, body, has_tagged_answer)
             on_request(request)
             if self._spent:
                 cost += self._spent

@@ -110,7 +110,7 @@ LARGE_REQUESTS = {
         ApiKey.LIST_OFFSETS, 1, struct.pack(">i", -1) + _of_each(lambda index: struct.pack(">iq", index, -1))
     ),
     "Metadata": request(
-        ApiKey.METADATA, 1, struct.pack(">i", MANY) + b"".join(_string(f"t{number}") for number in range(MANY))
+        ApiKey.METADATA, 4, struct.pack(">i", MANY) + b"".join(_string(f"t{number}") for number in range(MANY)) + b"\0"
     ),
     "DescribeConfigs": request(
         ApiKey.DESCRIBE_CONFIGS,

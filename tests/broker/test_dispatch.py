@@ -6,11 +6,14 @@ import struct
 from typing import Any
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
+from kraft.broker.node import turns
 from kraft.broker.node.dispatch import Dispatcher
 from kraft.broker.node.session import Session
-from kraft.seam import CloseReason, InvariantError
+from kraft.broker.node.turns import Steps
+from kraft.seam import CloseReason, InvariantError, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -19,6 +22,7 @@ from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
 from kraft.wire.server import Request, ServerLimits
 from tests.broker.harness import CLUSTER_ID, INCARNATION, BrokerHarness
 from tests.broker.images import image_of, three_brokers
+from tests.broker.test_metadata import asked
 
 API_VERSIONS_BODY = b""
 ALL_TOPICS_V1 = struct.pack(">i", -1)
@@ -119,6 +123,55 @@ def test_a_broken_invariant_is_not_swallowed() -> None:
         client.send(ApiKey.METADATA, 1, b"")
 
 
+def _describing(topics: int) -> bytes:
+    message = messages.build(messages.request_class(ApiKey.METADATA), topics=asked(*map(str, range(topics))))
+    return messages.encode_request(ApiKey.METADATA, 4, message)
+
+
+def test_long_requests_are_handled_one_after_the_other_whoever_sent_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
+    handled: list[str] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> Steps:
+        assert messages.decode_request(ApiKey.METADATA, 4, request.body).topics
+
+        def steps() -> Steps:
+            handled.append(f"{session.client_id} begins")
+            yield
+            handled.append(f"{session.client_id} ends")
+            request.respond(b"")
+
+        return steps()
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    clients = [stage.connect() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.send(ApiKey.METADATA, 4, _describing(topics=100), client_id=f"client {number}")
+    assert not handled
+    stage.run_tasks()
+    assert handled == [word for number in (0, 1, 2) for word in (f"client {number} begins", f"client {number} ends")]
+    assert [client.answers() for client in clients] == [[b""]] * 3
+
+
+def test_a_long_request_that_fails_in_its_turn_is_told_and_the_others_go_on() -> None:
+    def handler(broker: Any, request: Request, session: Session) -> Steps:
+        yield
+        if session.client_id == "bad bytes":
+            raise WireError("no such field")
+        if session.client_id == "a bug":
+            raise ValueError("a bug")
+        request.respond(b"good")
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    clients = {name: stage.connect() for name in ("bad bytes", "a bug", "good")}
+    for name, client in clients.items():
+        client.send(ApiKey.METADATA, 4, _describing(topics=100), client_id=name)
+    stage.run_tasks()
+    assert clients["bad bytes"].transport.closed_for is CloseReason.BAD_BYTES
+    assert clients["a bug"].transport.closed_for is CloseReason.LOCAL
+    assert clients["good"].answers() == [b"good"]
+
+
 def test_requests_and_connections_are_counted() -> None:
     harness = BrokerHarness()
     client = harness.connect()
@@ -138,12 +191,19 @@ def failing(broker: Any, request: Request, session: Session) -> None:
 class dispatching:  # noqa: N801 - reads as a verb in the tests
     """A broker whose every API has this one handler."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, *, limits: ServerLimits | None = None) -> None:
         from kraft.broker.api.table import HANDLERS
 
         harness = BrokerHarness()
-        self._dispatcher = Dispatcher(harness.broker, dict.fromkeys(HANDLERS, handler), limits=ServerLimits())
+        self._tasks: list[Any] = []
+        harness.broker._start_task = self._tasks.append
+        self._dispatcher = Dispatcher(harness.broker, dict.fromkeys(HANDLERS, handler), limits=limits or ServerLimits())
         self._dispatcher.release_requests()
+
+    def run_tasks(self) -> None:
+        """What the broker does in the background, to its end."""
+        while self._tasks:
+            trio.run(self._tasks.pop(0))
 
     def connect(self, listener: str = "PLAINTEXT") -> Any:
         from tests.broker.harness import WireClient

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from kraft.broker.api import metadata as module
-from kraft.broker.api.metadata_partitions import PartitionsWriter
+from kraft.broker.api.metadata_partitions import Describe, PartitionsWriter
 from kraft.broker.node.gates import CLUSTER, Operation
 from kraft.image import Event, ImageDelta, MetadataImage, TopicImage, events, replay
 from kraft.wire import messages
@@ -301,9 +301,9 @@ def many(chance: random.Random, count: int, topic_id: UUID, name: str) -> list[E
     ]
 
 
-def one_by_one(self: PartitionsWriter, topic: TopicImage) -> Any:
+def one_by_one(_: PartitionsWriter, topic: TopicImage, describe: Describe) -> Any:
     """Every partition described and written by itself."""
-    return tuple(self._describe(number, state) for number, state in topic.partitions())
+    return tuple(describe(number, state) for number, state in topic.partitions())
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -71,6 +71,20 @@ def test_long_work_lets_others_run_between_turns_and_keeps_its_order() -> None:
     assert "other" in between, "whichever of the two trio runs first in a pass"
 
 
+def test_work_that_is_added_within_a_turn_follows_in_that_turn() -> None:
+    bench = Bench(TURN_NS_MAX // 10)
+
+    def add_another(piece: str) -> None:
+        bench.work(piece)
+        bench.turns.add(bench.work, "b")
+        bench.turns.start()
+        bench.work("c")
+
+    bench.turns.add(add_another, "a")
+    bench.turns.start()
+    assert bench.done == ["a", "c", "b", "over"]
+
+
 def test_a_turn_may_end_where_the_next_piece_is_looked_for() -> None:
     bench = Bench(TURN_NS_MAX)
 

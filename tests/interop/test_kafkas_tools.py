@@ -27,6 +27,7 @@ PACKAGES = {
     "ConfigCommand": "kafka.admin",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer",
+    "DumpLogSegments": "kafka.tools",
 }
 
 
@@ -215,3 +216,24 @@ def test_records_and_directories(cluster: LocalCluster, tmp_path: Path) -> None:
     assert found == {1: ["kept-0"], 2: ["kept-0"], 3: ["kept-0"]}
     cluster_id = run("ClusterTool", "cluster-id", "--bootstrap-server", cluster.bootstrap)
     assert re.match(r"Cluster ID: \S{22}$", cluster_id)
+
+
+def test_a_segment_of_a_running_broker_and_its_indexes_are_dumped_and_left_as_they_are(cluster: LocalCluster) -> None:
+    cluster.create_topic("dumped", partitions=1, replication_factor=3)
+    cluster.wait_in_sync("dumped", 3)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "batch.size": 1})
+    for number in range(500):
+        producer.produce("dumped", f"value {number} ".encode() + bytes(100))
+    assert producer.flush(30) == 0
+    (folder,) = (cluster.folder / str(cluster.leader("dumped"))).glob("**/dumped-0")
+    before = {path.name: path.stat().st_size for path in folder.iterdir()}
+    first = folder / ("0" * 20)
+    records = run("DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", f"{first}.log")
+    assert all(f"payload: value {number} " in records for number in (0, 499))
+    assert "isvalid: true" in records
+    assert "isvalid: false" not in records
+    for index in ("index", "timeindex"):
+        checked = run("DumpLogSegments", "--verify-index-only", "--files", f"{first}.{index}")
+        assert "mismatch" not in checked.lower(), checked
+        assert f"Dumping {first}.{index}" in checked
+    assert {path.name: path.stat().st_size for path in folder.iterdir()} == before

@@ -289,6 +289,67 @@ class Busy:
         """Its descriptor is the test's."""
 
 
+class Slow(Busy):
+    """Its work takes so long by the driver's clock."""
+
+    def __init__(self, name: str, heard: list[str], clock: MovedClock, work_ns: int) -> None:
+        super().__init__(name, heard)
+        self._clock = clock
+        self.work_ns = work_ns
+
+    def on_ready(self, mask: int) -> None:
+        super().on_ready(mask)
+        self._clock.now_ns += self.work_ns
+
+
+class MovedClock:
+    """In the place of `time`, as the driver sees it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+def test_slow_descriptors_come_after_the_others_and_one_of_them_in_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    clock = MovedClock()
+    driver = Driver("node", cold_limiter=trio.CapacityLimiter(1), sweep_interval_ms=1000)
+    monkeypatch.setattr(driver_module, "time", clock)
+    work_ns = {"x": 2 * driver_module.PASS_NS_MAX, "y": 2 * driver_module.PASS_NS_MAX, "a": 0, "b": 0}
+    pipes = {name: os.pipe() for name in work_ns}
+    targets = {name: Slow(name, heard, clock, work_ns[name]) for name in work_ns}
+    for name, (read, _) in pipes.items():
+        driver.add(read, targets[name], select.EPOLLIN)
+    ready = {name: (read, select.EPOLLIN) for name, (read, _) in pipes.items()}
+    for name in "xy":
+        driver.run_pass([ready[name]])
+    heard.clear()
+    for _ in range(4):
+        driver.run_pass(list(ready.values()))
+    assert heard == list("abxabyabxaby")
+    heard.clear()
+    assert driver.has_work, "one of the two is left"
+    driver.run_pass([])
+    assert heard == ["x"], "though nobody tells again that it is ready"
+    targets["x"].work_ns = 0
+    driver.run_pass([ready["x"]])
+    driver.run_pass([ready["x"], ready["a"]])
+    assert heard[2:] == ["x", "a"], "it is not slow any more"
+    driver.run_pass([ready["y"], ready["x"]])
+    driver.run_pass([ready["y"]])
+    driver.remove(ready["y"][0])
+    heard.clear()
+    driver.run_pass([ready["a"]])
+    assert heard == ["a"], "what is gone is not late"
+    monkeypatch.undo()
+    driver.close()
+    for pipe in pipes.values():
+        for end in pipe:
+            os.close(end)
+
+
 def test_a_pass_that_took_long_leaves_the_other_descriptors_to_the_next_ones_in_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from kraft.wire.server import (
     CONTROLLER_TABLE,
     EVERY_TABLE,
     ApiTable,
+    LongRequest,
     Request,
     ServerConnection,
     ServerLimits,
@@ -375,6 +377,24 @@ def test_a_request_that_costs_more_ends_the_turn_sooner(cost: int, count: int) -
     assert len(server.requests) == count
     server.connection.take_turn()
     assert len(server.requests) == 2 * count
+
+
+@pytest.mark.parametrize("answer", [Request.respond, Request.respond_nothing])
+def test_after_a_long_request_nothing_is_handled_until_it_is_answered(answer: Callable[[Request], None]) -> None:
+    server = Server(limits=ServerLimits(long_request_bytes=100))
+    give(server.connection, frame(bytes(200), key=ApiKey.METADATA) + frame(b"two", key=ApiKey.METADATA))
+    (long,) = server.requests
+    assert isinstance(long, LongRequest)
+    getattr(long, answer.__name__)()
+    server.connection.output()
+    assert server.bodies[1:] == [b"two"]
+    assert not isinstance(server.requests[1], LongRequest)
+
+
+def test_long_requests_of_the_data_path_pause_nothing() -> None:
+    server = Server(limits=ServerLimits(long_request_bytes=100))
+    give(server.connection, b"".join(frame(bytes(200), key=key, version=4) for key in (ApiKey.PRODUCE, ApiKey.FETCH)))
+    assert [type(request) for request in server.requests] == [Request, Request]
 
 
 def test_a_paused_connection_goes_on_after_the_last_resume() -> None:
