@@ -27,7 +27,6 @@ PACKAGES = {
     "ConfigCommand": "kafka.admin",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer",
-    "DumpLogSegments": "kafka.tools",
 }
 
 
