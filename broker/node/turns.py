@@ -58,7 +58,8 @@ class Turns:
 
     async def _go_on(self) -> None:
         try:
-            await self.finish()
+            while self._queue:  # also what came while the last checkpoint let others run
+                await self.finish()
         finally:
             self._is_running = False
 

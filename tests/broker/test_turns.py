@@ -101,6 +101,30 @@ def test_a_turn_may_end_where_the_next_piece_is_looked_for() -> None:
     assert bench.done[:5] == ["over", "over", "over", "a", "over"]
 
 
+def test_work_that_comes_while_the_task_ends_is_done_too() -> None:
+    bench = Bench(TURN_NS_MAX)
+
+    async def other() -> None:
+        while not bench.turns.is_idle:
+            await trio.lowlevel.checkpoint()
+        bench.turns.add(bench.work, "c")
+        bench.turns.start()
+
+    async def main() -> None:
+        bench.turns.add(bench.work, "ab")
+        bench.turns.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.tasks.pop())
+            nursery.start_soon(other)
+        while bench.tasks:  # the other was later than the task's end
+            await bench.tasks.pop()()
+
+    for _ in range(10):  # trio shuffles the two
+        bench.done.clear()
+        trio.run(main)
+        assert bench.done.count("c") == 1
+
+
 def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
     bench = Bench(TURN_NS_MAX)
 
