@@ -169,8 +169,9 @@ class FetchOperation(Parked):
         elif self.is_reading:
             self.is_woken = True
         else:
-            self.is_reading = True
-            self.broker.go_on(self.request, self._try_in_steps())
+            steps = self._try_in_steps()
+            next(steps)  # what has begun ends in order, also if its client is gone before its turn
+            self.broker.go_on(self.request, steps)
 
     def _try_or_end(self) -> None:
         try:
@@ -200,6 +201,7 @@ class FetchOperation(Parked):
         """What changes meanwhile is looked at afterwards, in steps again, if it must wait for more."""
         self.is_reading = is_again = True
         try:
+            yield
             while is_again:
                 self.is_woken = False
                 reads, size, is_urgent, waits_for_log = yield from self._read_in_steps()

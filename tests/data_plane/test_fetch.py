@@ -17,7 +17,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchResponse
+from kraft.wire.fetch import FetchPartition, FetchRequest, FetchResponse
 from kraft.wire.records import read_header
 from kraft.wire.server import ServerConnection
 from tests.broker.world_cluster import AskingClient
@@ -573,6 +573,33 @@ def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.M
         assert len(looked_at) == 1
         assert not plane.partition("orders").watchers
         assert broker.broker.gates.memory.used_bytes == 0
+
+    run(test)
+
+
+def test_a_long_fetch_whose_client_goes_while_it_waits_leaves_nothing() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=500)
+        client = await plane.another_client()
+        answers: list[Any] = []
+        request = wire_fetch.encode_fetch_request(
+            12,
+            FetchRequest(
+                max_wait_ms=60_000,
+                min_bytes=1,
+                topics=[("many", None, [FetchPartition(index, -1, 0, -1, -1, 1000) for index in range(500)])],
+                max_bytes=1000,
+            ),
+        )
+        client.connection.send(ApiKey.FETCH, 12, [request], answers.append)
+        await plane.until(lambda: bool(plane.partition("many", index=499).watchers))
+        await plane.world.sleep_ms(100)
+        client.connection.close("enough")
+        await plane.world.sleep_ms(100)
+        await plane.produce("many", batch("news"), 7)
+        await plane.world.sleep_ms(100)
+        assert answers == [None]
+        assert not any(plane.partition("many", index=index).watchers for index in range(500))
 
     run(test)
 
