@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,13 +34,16 @@ def node(
     from kraft.deploy.launch.logs import LEVELS
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
     from kraft.deploy.launch.streams import outlive_readers
+    from kraft.deploy.launch.systemd import SystemdStatus
 
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log-level")
     outlive_readers()
     parsed = read_config(config, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
-    code = run_node(parsed, status=StatusPipe(None), log_level=log_level, log_json=log_json)
+    status = SystemdStatus.of_environment(os.environ) or StatusPipe(None)
+    status.tell(event="starting")
+    code = run_node(parsed, status=status, log_level=log_level, log_json=log_json)
     if code:
         warn(f"kraft: node {parsed.node_id} has ended with an error; the log above says why")
     raise typer.Exit(code)

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kraft.config import ConfigError, NodeConfig, parse_properties
 
@@ -42,8 +42,27 @@ class StartTookTooLong(Exception):
     """The node was not ready within server.max.startup.time.ms."""
 
 
+class Status(Protocol):
+    """Where a node tells those who started it how it fares."""
+
+    @property
+    def alive_seconds(self) -> float | None:
+        """How often `tell_alive` is due while the event loop turns; None if it is not."""
+
+    def tell(self, **fields: object) -> None:
+        """An event: starting, ready, or failed with an error's text."""
+
+    def tell_stopping(self) -> None:
+        """The node has been asked to stop."""
+
+    def tell_alive(self) -> None:
+        """The event loop turns."""
+
+
 class StatusPipe:
     """Where a node tells its launcher how it fares; nowhere if `descriptor` is None."""
+
+    alive_seconds = None
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -55,6 +74,12 @@ class StatusPipe:
             os.write(self._descriptor, json.dumps(fields).encode() + b"\n")
         except OSError:
             self._descriptor = None
+
+    def tell_stopping(self) -> None:
+        """The launcher is who asks."""
+
+    def tell_alive(self) -> None:
+        """The launcher sees the process itself."""
 
 
 def read_config(path: Path, *, ignore_unknown: bool = False, fault_control: Path | None = None) -> NodeConfig:
@@ -81,7 +106,7 @@ def _absolute(directories: str) -> str:
 def run_node(
     config: NodeConfig,
     *,
-    status: StatusPipe,
+    status: Status,
     log_level: str = "info",
     log_json: bool = False,
     cluster_id: str | None = None,
@@ -125,7 +150,7 @@ def set_title(config: NodeConfig, note: str = "") -> None:
     setproctitle(" ".join(word for word in words if word))
 
 
-async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) -> None:
+async def _live(config: NodeConfig, status: Status, cluster_id: str | None) -> None:
     import trio
 
     from kraft.broker.node.serve import serve
@@ -155,7 +180,9 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
             await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
         serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies)
         node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
-        nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
+        nursery.start_soon(_stop_on_signal, partial(_stop, node, status), nursery.cancel_scope)
+        if status.alive_seconds is not None:
+            nursery.start_soon(_tell_alive, status, status.alive_seconds)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")
         if config.is_controller:
@@ -213,6 +240,19 @@ async def _serve_to_the_end(
 ) -> None:
     await serve(task_status=task_status)
     scope.cancel()
+
+
+async def _tell_alive(status: Status, seconds: float) -> None:
+    import trio
+
+    while True:
+        status.tell_alive()
+        await trio.sleep(seconds)
+
+
+def _stop(node: Node, status: Status) -> None:
+    status.tell_stopping()
+    node.request_stop()
 
 
 async def _stop_on_signal(request_stop: Callable[[], None], scope: trio.CancelScope) -> None:
