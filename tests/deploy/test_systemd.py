@@ -83,7 +83,8 @@ def test_a_node_that_cannot_start_reports_why_to_systemd(
     with kraft.start("node", "--config", config, environment=environment) as node:
         assert told(manager) == {"STATUS": "starting"}
         status = told(manager)["STATUS"]
-        assert status.startswith("failed: ") and "format" in status
+        assert status.startswith("failed: ")
+        assert "format" in status
         node.communicate(timeout=SECONDS_MAX)
         assert node.returncode == 1
 
@@ -119,7 +120,8 @@ def test_a_manager_that_has_gone_does_not_harm_the_node(tmp_path: Path) -> None:
 )
 def test_the_watchdog_is_told_at_half_of_its_period(environment: dict[str, str], seconds: float | None) -> None:
     status = SystemdStatus.of_environment({"NOTIFY_SOCKET": "/run/notify", **environment})
-    assert status is not None and status.alive_seconds == seconds
+    assert status is not None
+    assert status.alive_seconds == seconds
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:1234", "relative"])
