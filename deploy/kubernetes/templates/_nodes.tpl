@@ -205,8 +205,10 @@ volumes:
 - name: EXTERNAL_HOST
   {{- if and (eq .type "NodePort") (not .host) }}
   valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+  {{- else if eq .type "None" }}
+  value: ""
   {{- else }}
-  value: {{ ternary .host (required "brokers.external.host: say what brokers advertise, as broker-{ordinal}.kafka.example.com" .host) (eq .type "None") | quote }}
+  value: {{ required "brokers.external.host: say what brokers advertise, as broker-{ordinal}.kafka.example.com" .host | quote }}
   {{- end }}
 {{- end }}
 {{- end }}

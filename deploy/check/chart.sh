@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The Helm chart: lint, and what it renders for a matrix of values against the schemas of Kubernetes.
+# Brings Helm (by `go install`) and the schemas (a wheel) into a folder of its own.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+tools=${KRAFT_DEPLOY_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pykraft/deploy}
+python=${PYTHON:-.venv/bin/python}
+mkdir -p "$tools/bin"
+
+if [ ! -x "$tools/bin/helm" ]; then
+    command -v go > /dev/null || { echo "chart.sh needs Go 1.26 or newer to build Helm" >&2; exit 1; }
+    echo "Building Helm, once: some minutes."
+    GOBIN="$tools/bin" go install helm.sh/helm/v3/cmd/helm@v3.22.0
+fi
+if [ ! -d "$tools/python/kubernetes_validate" ]; then
+    "$python" -m pip install --quiet --disable-pip-version-check --target "$tools/python" \
+        kubernetes-validate==1.37.0 pyyaml
+fi
+
+export HELM="$tools/bin/helm"
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$tools/python"
+"$python" -m pytest -m deploy tests/deploy/kubernetes "$@"
