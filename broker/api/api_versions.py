@@ -32,6 +32,7 @@ def handle_api_versions(broker: Broker, request: Request, session: Session) -> N
     served = BROKER_APIS[ApiKey.API_VERSIONS]
     if not served.min <= request.api_version <= served.max:
         request.respond(unsupported_version_body())
+        request.connection.meter.count_error(ApiKey.API_VERSIONS, ErrorCode.UNSUPPORTED_VERSION)
         return
     message = read(request)
     if request.api_version >= FIRST_WITH_SOFTWARE_NAME and not (

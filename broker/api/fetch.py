@@ -10,6 +10,7 @@ from kraft.broker.node.partition_reading import FetchParams
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FIRST_VERSION_WITH_RACK, FIRST_VERSION_WITH_TOPIC_ID, FetchRequest, decode_fetch_request
 from kraft.wire.fetch_response import encode_fetch_response
+from kraft.wire.request_meter import FETCH_CONSUMER, FETCH_FOLLOWER
 
 if TYPE_CHECKING:
     from kraft.broker.node.services import BrokerServices
@@ -40,7 +41,13 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
         uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_ID,
         now_ms=now_ms,
     )
+    timing = request.timing
+    if replica_id != CONSUMER:
+        request.connection.meter.follower_fetches[version] += 1
+    if timing is not None:
+        timing.fetch_name = FETCH_CONSUMER if replica_id == CONSUMER else FETCH_FOLLOWER
     if isinstance(kept, ErrorCode):
+        request.connection.meter.fetch_failed(kept)
         request.respond(*encode_fetch_response(version, (), error_code=kept))
         return
     _take_wishes(kept, fetch)

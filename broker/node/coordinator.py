@@ -25,9 +25,9 @@ from kraft.broker.group.requests import (
     TopicsGoneRequest,
 )
 from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupSettings
-from kraft.broker.node.coordinator_metrics import register_group_metrics
 from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
+from kraft.broker.serving.metrics.groups import register_group_metrics
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 

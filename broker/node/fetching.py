@@ -23,6 +23,7 @@ from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResult
 from kraft.wire.fetch_response import FIRST_VERSION_WITH_ENDPOINTS, encode_fetch_response
+from kraft.wire.request_meter import FETCH
 from kraft.wire.tagged import CurrentLeader
 
 if TYPE_CHECKING:
@@ -378,6 +379,8 @@ class FetchOperation(Parked):
 
     def _answer(self, told: list[Read], throttle_ms: int) -> None:
         version, by_id = self.params.version, self.kept.uses_topic_ids
+        meter = self.request.connection.meter
+        meter.fetched_partitions += len(told)
         topics: list[Any] = []
         rows: list[FetchResult] = []
         latest: TopicKey | None = None
@@ -386,6 +389,7 @@ class FetchOperation(Parked):
             self._count(entry, result, size)
             if result.error_code:
                 result = self._told_error(entry, result)
+                meter.errors[FETCH, int(result.error_code)] += 1
                 if result.current_leader is not None:
                     hinted.append(result.current_leader)
             key = entry.topic_key

@@ -35,16 +35,16 @@ from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
-from kraft.broker.node.replica_metrics import register_replica_metrics
 from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
-from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.node.topic_rules import log_config
 from kraft.broker.node.turns import Turns, in_steps
 from kraft.broker.replica.isr import IsrProposal
 from kraft.broker.replica.leader import NOBODY
+from kraft.broker.serving.metrics.replicas import register_replica_metrics
+from kraft.broker.serving.metrics.topics import TopicMetrics
 from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft.broker.node.metrics import Metrics
+from kraft.broker.serving.metrics.requests import register_request_metrics
 
 if TYPE_CHECKING:
     from kraft.broker.node.serve import Node
@@ -26,6 +27,7 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
     metrics.gauge(
         "kafka.network", "SocketServer", "MemoryPoolAvailable", lambda: memory.total_bytes - memory.used_bytes
     )
+    register_request_metrics(node.requests, metrics)
     _register_loop(metrics, seam)
     if node.broker is not None:
         lifecycle = node.broker.broker.lifecycle

@@ -1,0 +1,301 @@
+"""Every metric that a node shows: name, kind, labels, meaning, and where it exists. docs/metrics.md is made from it,
+and a test compares it with what running nodes show. A name here never changes. What belongs to a feature that is not
+there (transactions, delegation tokens, SASL) is not here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Flag, auto
+
+from kraft.broker.node.metrics import Kind
+
+
+class Where(Flag):
+    """Which nodes have a metric."""
+
+    BROKER = auto()
+    CONTROLLER = auto()
+    BOTH = BROKER | CONTROLLER
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric. `is_on_demand`: it has a member per partition, and is shown only to who asks for partitions."""
+
+    group: str
+    type: str
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    where: Where = Where.BROKER
+    is_on_demand: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.group, self.type, self.name
+
+
+BROKER, CONTROLLER, BOTH = Where.BROKER, Where.CONTROLLER, Where.BOTH
+GAUGE, COUNTER, HISTOGRAM = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
+
+
+def _rows(
+    group: str,
+    type: str,
+    kind: Kind,
+    where: Where,
+    meanings: dict[str, str],
+    *,
+    labels: tuple[str, ...] = (),
+    is_on_demand: bool = False,
+) -> tuple[Row, ...]:
+    return tuple(
+        Row(group, type, name, kind, meaning, labels, where, is_on_demand) for name, meaning in meanings.items()
+    )
+
+
+_REQUESTS = (
+    *_rows(
+        "kafka.network",
+        "RequestMetrics",
+        COUNTER,
+        BOTH,
+        {
+            "RequestsPerSec": "Requests received. `FetchConsumer` and `FetchFollower` divide `Fetch`.",
+        },
+        labels=("request", "version"),
+    ),
+    *_rows(
+        "kafka.network",
+        "RequestMetrics",
+        COUNTER,
+        BOTH,
+        {
+            "ErrorsPerSec": "Error codes in answers, `NONE` included: one for each topic, partition or other element "
+            "that has a code. Partitions in answers to Metadata and DescribeTopicPartitions are not counted.",
+        },
+        labels=("request", "error"),
+    ),
+    *_rows(
+        "kafka.network",
+        "RequestMetrics",
+        HISTOGRAM,
+        BOTH,
+        {
+            "TotalTimeMs": "From the read of the request to the send of its answer.",
+            "RequestQueueTimeMs": "From the read to the handler.",
+            "LocalTimeMs": "In the handler.",
+            "RemoteTimeMs": "From the handler's return to the answer: waiting for replicas, the disk, the controller, "
+            "or for enough bytes.",
+            "ResponseQueueTimeMs": "Behind answers to earlier requests of the connection.",
+            "ResponseSendTimeMs": "Until the connection has sent all of its output.",
+            "ThrottleTimeMs": "How long the client is held back for its quota.",
+            "RequestBytes": "Size of the request.",
+        },
+        labels=("request",),
+    ),
+)
+
+_TOPICS = _rows(
+    "kafka.server",
+    "BrokerTopicMetrics",
+    COUNTER,
+    BROKER,
+    {
+        "MessagesInPerSec": "Records appended.",
+        "BytesInPerSec": "Bytes of batches appended.",
+        "BytesOutPerSec": "Bytes of batches sent to consumers.",
+        "ReplicationBytesInPerSec": "Bytes of batches that followers here fetched.",
+        "ReplicationBytesOutPerSec": "Bytes of batches sent to followers.",
+        "FailedProduceRequestsPerSec": "Partitions in produce requests that were answered with an error.",
+        "FailedFetchRequestsPerSec": "Partitions in fetch requests that were answered with an error.",
+    },
+    labels=("topic",),
+)
+
+_REPLICAS = (
+    *_rows(
+        "kafka.server",
+        "ReplicaManager",
+        GAUGE,
+        BROKER,
+        {
+            "PartitionCount": "Replicas on this broker.",
+            "LeaderCount": "Partitions that this broker leads.",
+            "UnderReplicatedPartitions": "Led partitions with fewer replicas in sync than assigned.",
+            "UnderMinIsrPartitionCount": "Led partitions with fewer replicas in sync than min.insync.replicas.",
+            "AtMinIsrPartitionCount": "Led partitions with just min.insync.replicas in sync.",
+            "OfflineReplicaCount": "Replicas whose log directory is offline.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "FetchSessionCache",
+        GAUGE,
+        BROKER,
+        {
+            "NumIncrementalFetchSessions": "Fetch sessions.",
+            "NumIncrementalFetchPartitionsCached": "Partitions in fetch sessions.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "DelayedOperationPurgatory",
+        GAUGE,
+        BROKER,
+        {"PurgatorySize": "Requests that wait for replicas, data or a coordinator."},
+    ),
+)
+
+_LOGS = (
+    *_rows(
+        "kafka.log",
+        "LogManager",
+        GAUGE,
+        BROKER,
+        {"OfflineLogDirectoryCount": "Log directories that failed."},
+    ),
+    *_rows(
+        "kafka.log",
+        "LogCleaner",
+        GAUGE,
+        BROKER,
+        {
+            "max-buffer-utilization-percent": "Largest share of the map of keys that a last round used.",
+            "max-clean-time-secs": "Longest last round.",
+            "cleaner-recopy-percent": "Of the bytes read in the last rounds, those written again.",
+            "max-compaction-delay-secs": "Longest time past max.compaction.lag.ms.",
+            "DeadThreadCount": "Always 0: a cleaner that fails stops the node.",
+        },
+    ),
+    *_rows(
+        "kafka.log",
+        "LogCleanerManager",
+        GAUGE,
+        BROKER,
+        {
+            "max-dirty-percent": "Largest dirty share of a log.",
+            "time-since-last-run-ms": "Since the cleaner last looked for work.",
+        },
+    ),
+    *_rows(
+        "kafka.log",
+        "LogCleanerManager",
+        GAUGE,
+        BROKER,
+        {
+            "uncleanable-partitions-count": "Logs that cannot be cleaned.",
+            "uncleanable-bytes": "Their bytes.",
+        },
+        labels=("logDirectory",),
+    ),
+)
+
+_GROUPS = (
+    *_rows(
+        "kafka.coordinator.group",
+        "GroupMetadataManager",
+        GAUGE,
+        BROKER,
+        {
+            "NumGroups": "Groups that this broker coordinates.",
+            "NumGroupsPreparingRebalance": "Those that wait for members to join.",
+            "NumGroupsCompletingRebalance": "Those that wait for the assignment.",
+            "NumGroupsStable": "Those whose members have their assignment.",
+            "NumGroupsEmpty": "Those without members.",
+            "NumOffsets": "Committed offsets.",
+        },
+    ),
+    *_rows(
+        "kafka.coordinator.group",
+        "group-coordinator-metrics",
+        COUNTER,
+        BROKER,
+        {"offset-commit-count": "Offsets committed."},
+    ),
+)
+
+_CONTROLLER = _rows(
+    "kafka.controller",
+    "KafkaController",
+    GAUGE,
+    CONTROLLER,
+    {"ActiveControllerCount": "1 on the active controller, 0 on the others. The sum over controllers must be 1."},
+)
+
+_QUORUM = (
+    *_rows(
+        "kafka.server",
+        "raft-metrics",
+        GAUGE,
+        BOTH,
+        {
+            "current-leader": "Node id of the metadata quorum's leader; -1 if none is known.",
+            "current-epoch": "Epoch of the metadata quorum.",
+            "high-watermark": "End of what is committed of the metadata log, exclusive.",
+            "log-end-offset": "End of this node's metadata log, exclusive.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "broker-metadata-metrics",
+        GAUGE,
+        BOTH,
+        {"last-applied-record-offset": "Last metadata record that this node has replayed."},
+    ),
+)
+
+_NODE = (
+    *_rows(
+        "kafka.server",
+        "KafkaServer",
+        GAUGE,
+        BROKER,
+        {
+            "BrokerState": "0 not running, 1 starting, 2 recovering, 3 running, 6 controlled shutdown, "
+            "7 shutting down.",
+        },
+    ),
+    *_rows(
+        "kafka.network",
+        "SocketServer",
+        GAUGE,
+        BOTH,
+        {
+            "MemoryPoolUsed": "Bytes of the memory budget that are taken.",
+            "MemoryPoolAvailable": "Bytes of the memory budget that are free.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "socket-server-metrics",
+        GAUGE,
+        BROKER,
+        {"connection-count": "Open connections."},
+    ),
+    *_rows(
+        "kafka.server",
+        "socket-server-metrics",
+        GAUGE,
+        BOTH,
+        {
+            "connection-creation-total": "Connections accepted.",
+            "incoming-byte-total": "Bytes received.",
+            "outgoing-byte-total": "Bytes sent.",
+        },
+    ),
+    *_rows(
+        "kraft.runtime",
+        "Loop",
+        GAUGE,
+        BOTH,
+        {
+            "Passes": "Passes of the event loop.",
+            "LongSteps": "Passes that took more than 20 ms.",
+            "LongestStepMs": "The longest pass.",
+        },
+    ),
+)
+
+TABLE: tuple[Row, ...] = (*_REQUESTS, *_TOPICS, *_REPLICAS, *_LOGS, *_GROUPS, *_CONTROLLER, *_QUORUM, *_NODE)
