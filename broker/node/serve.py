@@ -17,6 +17,7 @@ import trio
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
+from kraft.broker.serving.metrics.controller import register_controller_metrics
 from kraft.broker.serving.metrics.node import register_node_metrics
 from kraft.config import NodeConfig
 from kraft.node.controller import Controller
@@ -124,6 +125,7 @@ class Node:
                 self.peers,
                 cluster_id=self.identity.cluster_id,
             )
+            register_controller_metrics(controller, self.metrics)
             serve_controller = partial(
                 run_controller, budget=self.gates.memory, faults=self._faults, meter=self.requests
             )

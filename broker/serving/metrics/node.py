@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft.broker.node.metrics import Metrics
+from kraft.broker.serving.metrics.controller import register_image_counts
 from kraft.broker.serving.metrics.requests import register_request_metrics
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
         lifecycle = node.broker.broker.lifecycle
         metrics.gauge("kafka.server", "KafkaServer", "BrokerState", lambda: lifecycle.state)
     if node.config.is_controller:
-        active = "ActiveControllerCount"
-        metrics.gauge("kafka.controller", "KafkaController", active, lambda: float(quorum.is_leader))
+        register_image_counts(publisher, metrics)
 
 
 def _register_loop(metrics: Metrics, seam: Seam) -> None:

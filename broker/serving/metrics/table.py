@@ -216,12 +216,63 @@ _GROUPS = (
     ),
 )
 
-_CONTROLLER = _rows(
-    "kafka.controller",
-    "KafkaController",
-    GAUGE,
-    CONTROLLER,
-    {"ActiveControllerCount": "1 on the active controller, 0 on the others. The sum over controllers must be 1."},
+_CONTROLLER = (
+    *_rows(
+        "kafka.controller",
+        "KafkaController",
+        GAUGE,
+        CONTROLLER,
+        {
+            "ActiveControllerCount": "1 on the active controller, 0 on the others. The sum over controllers must be 1.",
+            "OfflinePartitionsCount": "Partitions without a leader.",
+            "PreferredReplicaImbalanceCount": "Partitions whose leader is not their preferred replica.",
+            "GlobalTopicCount": "Topics.",
+            "GlobalPartitionCount": "Partitions.",
+            "ActiveBrokerCount": "Brokers that are registered and not fenced.",
+            "FencedBrokerCount": "Brokers that are registered and fenced.",
+            "ControlledShutdownBrokerCount": "Brokers that are shutting down.",
+            "MetadataErrorCount": "Always 0: a metadata record that cannot be read stops the node.",
+            "LastAppliedRecordOffset": "Last metadata record that this controller has replayed.",
+            "LastCommittedRecordOffset": "Last metadata record that this controller knows to be committed.",
+            "LastAppliedRecordTimestamp": "When the last replayed record was appended; ms since 1970.",
+            "LastAppliedRecordLagMs": "Age of the last replayed record; 0 on the active controller.",
+            "TimedOutBrokerHeartbeatCount": "Brokers that were fenced because their session timed out.",
+            "NewActiveControllersCount": "How often this node saw another active controller.",
+            "EventQueueOperationsStartedCount": "Commands whose decision began.",
+            "EventQueueOperationsTimedOutCount": "Commands that were refused because too many waited.",
+        },
+    ),
+    *_rows(
+        "kafka.controller",
+        "KafkaController",
+        GAUGE,
+        CONTROLLER,
+        {
+            "BrokerRegistrationState": "10 fenced, 20 in controlled shutdown, 30 active.",
+            "TimeSinceLastHeartbeatReceivedMs": "Since the last heartbeat; only on the active controller.",
+        },
+        labels=("broker",),
+    ),
+    *_rows(
+        "kafka.controller",
+        "ControllerStats",
+        COUNTER,
+        CONTROLLER,
+        {
+            "UncleanLeaderElectionsPerSec": "Leaders elected that were neither in sync nor eligible.",
+            "ElectionFromEligibleLeaderReplicasPerSec": "Leaders elected that were not in sync, but eligible.",
+        },
+    ),
+    *_rows(
+        "kafka.controller",
+        "ControllerEventManager",
+        HISTOGRAM,
+        CONTROLLER,
+        {
+            "EventQueueTimeMs": "How long commands waited for the controller.",
+            "EventQueueProcessingTimeMs": "How long decisions took.",
+        },
+    ),
 )
 
 _QUORUM = (
