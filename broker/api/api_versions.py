@@ -41,6 +41,8 @@ def handle_api_versions(broker: Broker, request: Request, session: Session) -> N
     ):
         answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
         return
+    if request.api_version >= FIRST_WITH_SOFTWARE_NAME:
+        request.connection.client_software = (message.client_software_name, message.client_software_version)
     answer(request, _response(broker.image, broker.features, request.api_version))
 
 

@@ -63,9 +63,6 @@ class Dispatcher:
         broker.dynamic_configs.on_change(self._connection_limits.configure)
         self._holding = True
         self._protocols = {listener.name: listener.security_protocol.name for listener in broker.config.listeners}
-        broker.metrics.gauge(
-            "kafka.server", "socket-server-metrics", "connection-count", lambda: len(self._connections)
-        )
 
     # connections
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.seam import require
@@ -25,11 +26,17 @@ Gauge = Callable[[], float]
 
 
 class Kind(Enum):
-    """What a metric is for Prometheus. A histogram is a summary: percentiles by the label `quantile`, count and sum."""
+    """What a metric is for Prometheus. A histogram is a summary: percentiles by the label `quantile`, count and sum. An
+    info metric has a text as a label, and is always 1."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "summary"
+    INFO = "info"
+
+
+SUFFIXES = MappingProxyType({Kind.COUNTER: "_total", Kind.INFO: "_info"})
+"""Of the names of samples; a histogram has several."""
 
 
 class MetricName(NamedTuple):
@@ -179,7 +186,7 @@ class Metrics:
                     shown.add_sample(name + "_count", labels, value.count)
                     shown.add_sample(name + "_sum", labels, value.total)
                 else:
-                    shown.add_sample(name + "_total" if family.kind is Kind.COUNTER else name, labels, value)
+                    shown.add_sample(name + SUFFIXES.get(family.kind, ""), labels, value)
             if shown.samples:
                 yield shown
 

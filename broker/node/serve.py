@@ -19,6 +19,7 @@ from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
 from kraft.broker.serving.metrics.controller import register_controller_metrics
 from kraft.broker.serving.metrics.node import register_node_metrics
+from kraft.broker.serving.metrics.rates import Rates
 from kraft.config import NodeConfig
 from kraft.node.controller import Controller
 from kraft.node.controller_node import ControllerListeners, run_controller
@@ -54,6 +55,7 @@ class Node:
         self.config = config
         self.identity = identity
         self.metrics = Metrics()
+        self.rates = Rates(seam.clock)
         self.requests = RequestMeter(seam.clock.monotonic_ns)
         self.gates = Gates(MemoryBudget(max(MEMORY_BUDGET_BYTES, config.integer("queued.max.request.bytes"))))
         self.peers = Peers(seam, client_id=f"node-{config.node_id}")
@@ -151,6 +153,7 @@ class Node:
             await clock.sleep_ms(HOUSEKEEPING_MS)
             memory.release_idle()
             self.requests.second_over()
+            self.rates.second_over()
             evicted = memory.check_progress(clock.monotonic_ms())
             if evicted:
                 log.warning(

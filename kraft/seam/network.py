@@ -116,7 +116,7 @@ class NetworkStats:
 
     passes: int = 0
     waited_ns: int = 0
-    """How long the loop had nothing to do and waited for events; -1 where the driver cannot know."""
+    """How long the driver had nothing to do and waited for events."""
     long_steps: int = 0
     """Passes that held the loop for more than 20 ms."""
     longest_step_ns: int = 0

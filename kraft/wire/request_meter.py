@@ -18,7 +18,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
 
 if TYPE_CHECKING:
-    from kraft.wire.server import Request
+    from kraft.wire.server import Request, ServerConnection
 
 TIMED_PER_SECOND_MAX = 500
 NS_PER_MS = 1e6
@@ -52,6 +52,9 @@ class RequestMeter:
     __slots__ = (
         "_now_ns",
         "_timed",
+        "accepted",
+        "closed",
+        "connections",
         "counts",
         "errors",
         "every",
@@ -79,6 +82,22 @@ class RequestMeter:
         self.every = 1
         self.until_timed = 1
         self._timed = 0
+        self.connections: dict[ServerConnection, None] = {}
+        """Those that are open."""
+        self.accepted: defaultdict[str, int] = defaultdict(int)
+        """Listener → connections that it accepted."""
+        self.closed: defaultdict[str, int] = defaultdict(int)
+
+    # connections
+
+    def connection_opened(self, connection: ServerConnection) -> None:
+        self.connections[connection] = None
+        self.accepted[connection.transport.listener] += 1
+
+    def connection_closed(self, connection: ServerConnection) -> None:
+        if connection in self.connections:
+            del self.connections[connection]
+            self.closed[connection.transport.listener] += 1
 
     # what is counted
 

@@ -216,6 +216,7 @@ class ServerConnection(FramedConnection):
         "_spent",
         "_table",
         "_timings",
+        "client_software",
         "meter",
         "number",
         "session",
@@ -260,11 +261,19 @@ class ServerConnection(FramedConnection):
         """Of answers that are queued and not sent."""
         self.number = next(_connection_numbers)
         self.session: object | None = None
+        self.client_software = ("unknown", "unknown")
+        """Name and version, as the client's ApiVersions request says."""
+        self.meter.connection_opened(self)
 
     @property
     def in_flight(self) -> int:
         """Requests that were handled and have not been answered."""
         return len(self._slots)
+
+    @property
+    def has_unhandled_requests(self) -> bool:
+        """Requests wait for their turn, or for what keeps the connection from handling them."""
+        return self._unhandled
 
     @property
     def hold_requests(self) -> bool:
@@ -305,6 +314,7 @@ class ServerConnection(FramedConnection):
         super().closed(reason)
         self._slots.clear()
         self._timings.clear()
+        self.meter.connection_closed(self)
         if self._on_closed is not None:
             self._on_closed(self, reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.node.metrics import Kind, MetricName
+from kraft.broker.node.metrics import SUFFIXES, Kind, MetricName
 from kraft.broker.serving.metrics.table import TABLE, Row, Where
 
 _HEAD = """# Metrics
@@ -16,6 +16,7 @@ reporter writes them. A name and its kind never change while a node runs.
 - A *counter* only rises; the rate is `rate(…_total[1m])`. Names that end in `PerSec` are counters.
 - A *histogram* has `…_count`, `…_sum` and percentiles: `…{quantile="0.99"}`, with 0.50, 0.75, 0.95, 0.98, 0.99 and
   0.999. A percentile is of the newest 512 values.
+- An *info* metric has a text as a label, and is always 1.
 - A metric *per partition* is shown only on request, for there may be very many.
 
 The times of a request (`RequestMetrics`) are taken of every request while there are few, and of about 500 a second
@@ -27,7 +28,7 @@ client telemetry. A node has no JVM, so it has no `java_lang` metrics.
 This page is generated: `make docs`.
 """
 _WHERE = {Where.BROKER: "brokers", Where.CONTROLLER: "controllers", Where.BOTH: "all nodes"}
-_KINDS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram"}
+_KINDS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram", Kind.INFO: "info"}
 
 
 def render_metrics() -> str:
@@ -43,8 +44,7 @@ def _chapter(group: str, type: str, rows: list[Row]) -> Iterator[str]:
     yield "| metric | kind | labels | meaning | where |"
     yield "|---|---|---|---|---|"
     for row in rows:
-        suffix = "_total" if row.kind is Kind.COUNTER else ""
-        name = MetricName(*row.key).prometheus + suffix
+        name = MetricName(*row.key).prometheus + SUFFIXES.get(row.kind, "")
         labels = ", ".join(f"`{label}`" for label in row.labels)
         kind = _KINDS[row.kind] + (", per partition" if row.is_on_demand else "")
         yield f"| `{name}` | {kind} | {labels} | {row.meaning} | {_WHERE[row.where]} |"

@@ -1,52 +1,61 @@
-"""The gauges that every node has: its state, what it has replayed, what its loop does, what its budget holds."""
+"""The metrics that every node has: its state, its loop, its listeners, what its memory budget holds, its quorum."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Metrics
+from kraft.broker.node.metrics import Kind
 from kraft.broker.serving.metrics.controller import register_image_counts
+from kraft.broker.serving.metrics.quorum import register_metadata_metrics, register_quorum_metrics
+from kraft.broker.serving.metrics.rates import NS_PER_SECOND, Rate
 from kraft.broker.serving.metrics.requests import register_request_metrics
 
 if TYPE_CHECKING:
     from kraft.broker.node.serve import Node
     from kraft.seam import Seam
 
+SERVER = "kafka.server"
+SOCKETS = "SocketServer"
+
 
 def register_node_metrics(node: Node, seam: Seam) -> None:
     """Register them once, before the node serves."""
-    metrics = node.metrics
-    publisher, quorum = node.publisher, node.quorum
-    replayed = "broker-metadata-metrics"
-    metrics.gauge("kafka.server", replayed, "last-applied-record-offset", lambda: publisher.image.offset - 1)
-    metrics.gauge("kafka.server", "raft-metrics", "current-epoch", lambda: quorum.leader_and_epoch[1])
-    metrics.gauge("kafka.server", "raft-metrics", "high-watermark", lambda: quorum.high_watermark)
-    metrics.gauge("kafka.server", "raft-metrics", "log-end-offset", lambda: quorum.log_end_offset)
-    metrics.gauge("kafka.server", "raft-metrics", "current-leader", lambda: _id(quorum.leader_and_epoch[0]))
-    memory = node.gates.memory
-    metrics.gauge("kafka.network", "SocketServer", "MemoryPoolUsed", lambda: memory.used_bytes)
-    metrics.gauge(
-        "kafka.network", "SocketServer", "MemoryPoolAvailable", lambda: memory.total_bytes - memory.used_bytes
-    )
+    metrics, stats = node.metrics, seam.network.stats
+    idle = node.rates.of(lambda: stats.waited_ns)
     register_request_metrics(node.requests, metrics)
-    _register_loop(metrics, seam)
+    register_quorum_metrics(node.quorum, node.rates, idle, metrics)
+    register_metadata_metrics(node.publisher, node.quorum, seam.clock, metrics)
+    _register_loop(node, seam, idle)
+    cluster = [({"cluster_id": node.identity.cluster_id}, 1)]
+    metrics.enumerate(SERVER, "KafkaServer", "ClusterId", Kind.INFO, lambda: cluster)
     if node.broker is not None:
         lifecycle = node.broker.broker.lifecycle
-        metrics.gauge("kafka.server", "KafkaServer", "BrokerState", lambda: lifecycle.state)
+        metrics.gauge(SERVER, "KafkaServer", "BrokerState", lambda: lifecycle.state)
     if node.config.is_controller:
-        register_image_counts(publisher, metrics)
+        register_image_counts(node.publisher, metrics)
 
 
-def _register_loop(metrics: Metrics, seam: Seam) -> None:
-    """Steps of the loop over 20 ms are counted: nothing on the loop may block for long."""
-    stats = seam.network.stats
+def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:
+    """One loop does what Kafka's network and request threads do. Its steps over 20 ms are counted: nothing on it may
+    block for long."""
+    metrics, stats, memory = node.metrics, seam.network.stats, node.gates.memory
+    metrics.gauge("kafka.network", SOCKETS, "NetworkProcessorAvgIdlePercent", lambda: idle() / NS_PER_SECOND)
+    handlers = "KafkaRequestHandlerPool"
+    metrics.counter(SERVER, handlers, "RequestHandlerAvgIdlePercent", lambda: stats.waited_ns)
+    metrics.gauge("kafka.network", SOCKETS, "MemoryPoolUsed", lambda: memory.used_bytes)
+    metrics.gauge("kafka.network", SOCKETS, "MemoryPoolAvailable", lambda: memory.total_bytes - memory.used_bytes)
     metrics.gauge("kraft.runtime", "Loop", "Passes", lambda: stats.passes)
     metrics.gauge("kraft.runtime", "Loop", "LongSteps", lambda: stats.long_steps)
     metrics.gauge("kraft.runtime", "Loop", "LongestStepMs", lambda: stats.longest_step_ns / 1e6)
-    metrics.gauge("kafka.server", "socket-server-metrics", "incoming-byte-total", lambda: stats.bytes_received)
-    metrics.gauge("kafka.server", "socket-server-metrics", "outgoing-byte-total", lambda: stats.bytes_sent)
-    metrics.gauge("kafka.server", "socket-server-metrics", "connection-creation-total", lambda: stats.accepted)
+    _register_connections(node, seam)
 
 
-def _id(node_id: int | None) -> int:
-    return -1 if node_id is None else node_id
+def _register_connections(node: Node, seam: Seam) -> None:
+    metrics, stats, sockets = node.metrics, seam.network.stats, "socket-server-metrics"
+    metrics.gauge(SERVER, sockets, "incoming-byte-total", lambda: stats.bytes_received)
+    metrics.gauge(SERVER, sockets, "outgoing-byte-total", lambda: stats.bytes_sent)
+    metrics.gauge(SERVER, sockets, "incoming-byte-rate", node.rates.of(lambda: stats.bytes_received))
+    metrics.gauge(SERVER, sockets, "outgoing-byte-rate", node.rates.of(lambda: stats.bytes_sent))
+    accepted, closed = node.requests.accepted, node.requests.closed
+    metrics.gauge(SERVER, sockets, "connection-creation-rate", node.rates.of(lambda: sum(accepted.values())))
+    metrics.gauge(SERVER, sockets, "connection-close-rate", node.rates.of(lambda: sum(closed.values())))

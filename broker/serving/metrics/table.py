@@ -37,7 +37,7 @@ class Row:
 
 
 BROKER, CONTROLLER, BOTH = Where.BROKER, Where.CONTROLLER, Where.BOTH
-GAUGE, COUNTER, HISTOGRAM = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
+GAUGE, COUNTER, HISTOGRAM, INFO = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM, Kind.INFO
 
 
 def _rows(
@@ -279,13 +279,48 @@ _QUORUM = (
     *_rows(
         "kafka.server",
         "raft-metrics",
+        INFO,
+        BOTH,
+        {
+            "current-state": "leader, follower, observer, candidate, prospective, unattached or resigned.",
+        },
+        labels=("current_state",),
+    ),
+    *_rows(
+        "kafka.server",
+        "raft-metrics",
         GAUGE,
         BOTH,
         {
             "current-leader": "Node id of the metadata quorum's leader; -1 if none is known.",
             "current-epoch": "Epoch of the metadata quorum.",
+            "current-vote": "Node id that this node voted for in this epoch; -1 for none.",
             "high-watermark": "End of what is committed of the metadata log, exclusive.",
             "log-end-offset": "End of this node's metadata log, exclusive.",
+            "log-end-epoch": "Epoch of the last record of this node's metadata log.",
+            "number-of-voters": "Voters in the set that is in force.",
+            "number-of-observers": "Nodes that fetch and do not vote; 0 on nodes that do not lead.",
+            "number-unknown-voter-connections": "Always 0: the set of voters has the address of each.",
+            "uncommitted-voter-change": "1 while a change of the voters is not committed.",
+            "append-records-rate": "Records that this node appended as the leader, per second.",
+            "fetch-records-rate": "Records that this node fetched from the leader, per second.",
+            "commit-latency-avg": "From append to commit of batches, on the leader; ms, mean of the newest.",
+            "commit-latency-max": "The largest of those.",
+            "election-latency-avg": "From when no leader was known to when one was; ms, mean of the newest.",
+            "election-latency-max": "The largest of those.",
+            "poll-idle-ratio-avg": "Share of the last half minute that the event loop waited.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "raft-channel-metrics",
+        GAUGE,
+        BOTH,
+        {
+            "request-total": "Requests that this node sent to other members of the quorum.",
+            "response-total": "Answers that it got.",
+            "outgoing-byte-total": "Bytes of the bodies of those requests.",
+            "incoming-byte-total": "Bytes of the bodies of those answers.",
         },
     ),
     *_rows(
@@ -293,7 +328,42 @@ _QUORUM = (
         "broker-metadata-metrics",
         GAUGE,
         BOTH,
-        {"last-applied-record-offset": "Last metadata record that this node has replayed."},
+        {
+            "last-applied-record-offset": "Last metadata record that this node has replayed.",
+            "last-applied-record-timestamp": "When it was appended; ms since 1970.",
+            "last-applied-record-lag-ms": "Its age.",
+            "metadata-load-error-count": "Always 0: a metadata record that cannot be read stops the node.",
+            "metadata-apply-error-count": "Always 0, for the same reason.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "MetadataLoader",
+        GAUGE,
+        BOTH,
+        {
+            "CurrentMetadataVersion": "Level of the finalized metadata.version.",
+            "CurrentControllerId": "Node id of the active controller; -1 if none is known.",
+            "HandleLoadSnapshotCount": "Snapshots of the metadata that this node has loaded.",
+        },
+    ),
+    *_rows(
+        "kafka.server",
+        "MetadataLoader",
+        GAUGE,
+        BOTH,
+        {"FinalizedLevel": "Finalized level of each feature."},
+        labels=("featureName",),
+    ),
+    *_rows(
+        "kafka.server",
+        "SnapshotEmitter",
+        GAUGE,
+        BOTH,
+        {
+            "LatestSnapshotGeneratedBytes": "Size of the last snapshot of the metadata that this node wrote; 0 before.",
+            "LatestSnapshotGeneratedAgeMs": "Its age; 0 before.",
+        },
     ),
 )
 
@@ -308,22 +378,37 @@ _NODE = (
             "7 shutting down.",
         },
     ),
+    *_rows("kafka.server", "KafkaServer", INFO, BOTH, {"ClusterId": "Id of the cluster."}, labels=("cluster_id",)),
     *_rows(
         "kafka.network",
         "SocketServer",
         GAUGE,
         BOTH,
         {
+            "NetworkProcessorAvgIdlePercent": "Share (0 to 1) of the last half minute that the event loop waited.",
             "MemoryPoolUsed": "Bytes of the memory budget that are taken.",
             "MemoryPoolAvailable": "Bytes of the memory budget that are free.",
         },
     ),
     *_rows(
         "kafka.server",
-        "socket-server-metrics",
+        "KafkaRequestHandlerPool",
+        COUNTER,
+        BOTH,
+        {
+            "RequestHandlerAvgIdlePercent": "Nanoseconds that the event loop waited: `rate(…) / 1e9` is the share. One "
+            "loop does what Kafka's network and request threads do.",
+        },
+    ),
+    *_rows(
+        "kafka.network",
+        "RequestChannel",
         GAUGE,
-        BROKER,
-        {"connection-count": "Open connections."},
+        BOTH,
+        {
+            "RequestQueueSize": "Connections with requests that are received and not handled yet.",
+            "ResponseQueueSize": "Requests that are handled and not answered yet.",
+        },
     ),
     *_rows(
         "kafka.server",
@@ -331,9 +416,32 @@ _NODE = (
         GAUGE,
         BOTH,
         {
+            "connection-count": "Open connections.",
             "connection-creation-total": "Connections accepted.",
-            "incoming-byte-total": "Bytes received.",
-            "outgoing-byte-total": "Bytes sent.",
+            "connection-close-total": "Connections that ended.",
+        },
+        labels=("listener",),
+    ),
+    *_rows(
+        "kafka.server",
+        "socket-server-metrics",
+        GAUGE,
+        BOTH,
+        {"connections": "Open connections, by what their ApiVersions requests say of the client."},
+        labels=("listener", "clientSoftwareName", "clientSoftwareVersion"),
+    ),
+    *_rows(
+        "kafka.server",
+        "socket-server-metrics",
+        GAUGE,
+        BOTH,
+        {
+            "incoming-byte-total": "Bytes received, on connections accepted and dialled.",
+            "outgoing-byte-total": "Bytes sent, on connections accepted and dialled.",
+            "incoming-byte-rate": "Bytes received per second.",
+            "outgoing-byte-rate": "Bytes sent per second.",
+            "connection-creation-rate": "Connections accepted per second.",
+            "connection-close-rate": "Connections that ended, per second.",
         },
     ),
     *_rows(
