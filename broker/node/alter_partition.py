@@ -38,6 +38,12 @@ class AlterPartitionQueue:
         self._services = services
         self._queued: dict[Partition, IsrProposal] = {}
         self._wake = trio.Event()
+        self._sizes_before: dict[tuple[UUID, int], int] = {}
+        """Of the in-sync sets that the request in flight asks to change."""
+        self.shrinks = 0
+        """In-sync sets that became smaller by this leader's own proposals, larger, and proposals that failed."""
+        self.expands = 0
+        self.failed = 0
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask for this change once the request in flight is answered. A newer proposal takes the older's place."""
@@ -67,12 +73,14 @@ class AlterPartitionQueue:
     def _take_batch(self) -> dict[tuple[UUID, int], tuple[Partition, IsrProposal]]:
         """What is queued and still pending at its leader."""
         batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]] = {}
+        self._sizes_before = {}
         while self._queued and len(batch) < PARTITIONS_PER_REQUEST_MAX:
             # all at once: a dict is slow to find its first entry when many before it were taken out
             for partition in list(islice(self._queued, PARTITIONS_PER_REQUEST_MAX - len(batch))):
                 proposal = self._queued.pop(partition)
                 if partition.leader is not None and partition.leader.isr.pending is proposal:
                     batch[partition.key] = (partition, proposal)
+                    self._sizes_before[partition.key] = len(partition.leader.isr.committed)
         return batch
 
     def _request(self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]) -> AlterPartitionRequest:
@@ -103,6 +111,7 @@ class AlterPartitionQueue:
         not join yet, and has everything, says nothing more that would have it proposed again."""
         if answer is None or answer.error_code != ErrorCode.NONE:
             log.info("AlterPartition is tried again", error=None if answer is None else answer.error_code)
+            self.failed += len(batch)
             for partition, proposal in batch.values():
                 self._queued.setdefault(partition, proposal)
             return False, []
@@ -111,12 +120,18 @@ class AlterPartitionQueue:
         answers = {(row.topic_id, row.partition_id): row for row in answer.partitions}
         for key, (partition, proposal) in batch.items():
             row = answers.get(key)
+            if row is not None and row.error_code == ErrorCode.NONE:  # the metadata may have said so before
+                before = self._sizes_before[key]
+                self.shrinks += len(row.isr) < before
+                self.expands += len(row.isr) > before
             verdict = AnswerVerdict.RETRY if row is None else partition.isr_answered(proposal, _answer(row))
             if verdict is AnswerVerdict.RETRY:
                 self._queued.setdefault(partition, proposal)
                 settled = False
+                self.failed += 1
             elif verdict is AnswerVerdict.REVERTED:
                 settled = False
+                self.failed += 1
                 refused.append(partition)
         self._services.seam.network.request_pass()
         return settled, refused

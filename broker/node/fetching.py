@@ -54,6 +54,7 @@ Read = tuple[FetchedPartition, FetchResult, int]
 class FetchOperation(Parked):
     """One fetch request of one session (or of none: then `kept` has id 0)."""
 
+    delayed_operation = "Fetch"
     __slots__ = (
         "broker",
         "bytes_max",
@@ -259,6 +260,7 @@ class FetchOperation(Parked):
             allowed = self.broker.gates.authorizer.authorize(self.session, Operation.READ, partition.resource)
         if not allowed:
             return FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition.meters.fetches.count += 1
         result = read_partition(
             partition,
             entry,
@@ -372,6 +374,8 @@ class FetchOperation(Parked):
             meters.failed_fetches.count += 1
         elif self.is_follower:
             meters.replication_bytes_out.count += size
+            if size and partition.state is not None and partition.state.adding:
+                meters.reassignment_bytes_out.count += size * partition.is_being_added(self.params.replica_id)
             if partition.leader_throttled and size:
                 self.broker.replicas.leader_quota.record(size)
         else:

@@ -9,8 +9,9 @@ Invariant: a name has one kind for the life of the process, so its form does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,6 +103,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._families: dict[tuple[str, str, str], Family] = {}
+        self._reading = 0
+        """Number of the present reading."""
 
     def meter(self, group: str, type: str, name: str, **tags: str) -> Meter:
         meter = self._family(group, type, name, Kind.COUNTER).kept.setdefault(_tags(tags), Meter())
@@ -132,6 +135,19 @@ class Metrics:
         family = self._family(group, type, name, kind)
         family.read, family.is_on_demand = read, is_on_demand
 
+    def together(self, group: str, type: str, names: Iterable[str], read: Callable[[], Mapping[str, float]]) -> None:
+        """Gauges whose values come from one look, which is taken once for each reading of the whole registry."""
+        taken: tuple[int, Mapping[str, float]] = (-1, {})
+
+        def value(name: str) -> float:
+            nonlocal taken
+            if taken[0] != self._reading:
+                taken = (self._reading, read())
+            return taken[1][name]
+
+        for name in names:
+            self.gauge(group, type, name, partial(value, name))
+
     def remove(self, *, tag: str, value: str) -> None:
         """Forget every metric that carries this tag with this value (a topic was deleted)."""
         for family in self._families.values():
@@ -155,6 +171,7 @@ class Metrics:
 
     def readings(self) -> Iterator[tuple[MetricName, float]]:
         """Every metric's present value; of a histogram its count."""
+        self._reading += 1
         for family in self._families.values():
             for tags, value in family.members():
                 yield family.name._replace(tags=tags), value.count if isinstance(value, Histogram) else value
@@ -164,6 +181,7 @@ class Metrics:
         name."""
         family = self._families.get((group, type, name))
         wanted = _tags(tags)
+        self._reading += 1
         for found, value in () if family is None else family.members():
             if found == wanted:
                 return value.count if isinstance(value, Histogram) else value
@@ -173,6 +191,7 @@ class Metrics:
         """One prometheus-client family per name that has members; with `partitions`, also those per partition."""
         from prometheus_client.core import Metric
 
+        self._reading += 1
         for family in self._families.values():
             if family.is_on_demand and not partitions:
                 continue

@@ -155,6 +155,10 @@ class Partition:
         """By the newest metadata that were taken, be the log open or not."""
         return self.state is not None and self.state.leader == self.host.node_id and not self.is_offline
 
+    def is_being_added(self, broker_id: int) -> bool:
+        """A reassignment gives this broker a replica."""
+        return self.state is not None and broker_id in self.state.adding
+
     @property
     def readable(self) -> Log | BlankLog | None:
         """What a reader looks at: the log, or an empty one of a replica that was never written. None: not open."""

@@ -30,6 +30,7 @@ HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMP
 class SingleProduce(Parked):
     """The usual case, parked: one partition, its batch appended, the answer built; the acknowledgement is missing."""
 
+    delayed_operation = "Produce"
     __slots__ = ("broker", "partition_index", "request", "success", "topic", "topic_id")
 
     def __init__(
@@ -78,6 +79,7 @@ ProduceRows = list[tuple[str | None, UUID | None, list[ProduceResult]]]
 class ProduceOperation(Parked):
     """The general case: any number of partitions, each with its own fate."""
 
+    delayed_operation = "Produce"
     __slots__ = ("acks", "broker", "remaining", "request", "rows", "session", "slots", "throttle_ms")
 
     def __init__(self, broker: BrokerServices, request: Request, session: Session, acks: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kraft.broker.node.metrics import Metrics
+import pytest
+
+from kraft.broker.node.metrics import Kind, Metrics
 from kraft.broker.serving.metrics.topics import TopicMetrics
+from kraft.seam import InvariantError
 from kraft.seam.measures import SAMPLES_KEPT, Histogram
 
 
@@ -76,3 +79,39 @@ def test_an_mbean_name_is_kafkas() -> None:
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a")
     ((name, _),) = metrics.readings()
     assert name.mbean == "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=a"
+
+
+def test_gauges_that_are_read_together_take_one_look_for_each_reading() -> None:
+    metrics, looks = Metrics(), 0
+
+    def look() -> dict[str, float]:
+        nonlocal looks
+        looks += 1
+        return {"LeaderCount": looks, "PartitionCount": 10 * looks}
+
+    metrics.together("kafka.server", "ReplicaManager", ("LeaderCount", "PartitionCount"), look)
+    for number in (1, 2):
+        assert [value for _, value in metrics.readings()] == [number, 10 * number]
+    assert b"kafka_server_replicamanager_partitioncount 30.0" in metrics.exposition()
+
+
+def test_a_name_has_one_kind() -> None:
+    metrics = Metrics()
+    metrics.gauge("kafka.log", "Log", "Size", lambda: 1)
+    with pytest.raises(InvariantError, match="name=Size is a gauge, not a counter"):
+        metrics.meter("kafka.log", "Log", "Size")
+
+
+def test_metrics_per_partition_are_shown_only_on_request() -> None:
+    metrics = Metrics()
+    members = [({"topic": "a", "partition": "0"}, 7)]
+    metrics.enumerate("kafka.log", "Log", "Size", Kind.GAUGE, lambda: members, is_on_demand=True)
+    assert b"kafka_log_log_size" not in metrics.exposition()
+    assert b'kafka_log_log_size{partition="0",topic="a"} 7.0' in metrics.exposition(partitions=True)
+
+
+def test_a_text_is_shown_as_a_label() -> None:
+    metrics = Metrics()
+    state = [({"current_state": "leader"}, 1)]
+    metrics.enumerate("kafka.server", "raft-metrics", "current-state", Kind.INFO, lambda: state)
+    assert b'kafka_server_raft_metrics_current_state_info{current_state="leader"} 1.0' in metrics.exposition()

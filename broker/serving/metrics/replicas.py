@@ -1,83 +1,161 @@
-"""The gauges of the data plane, with Kafka's names; each is computed when somebody asks. Source: Kafka's ReplicaManager
-and FetchSessionCache."""
+"""The metrics of the data plane, with Kafka's names; each is computed when somebody asks. Source: Kafka's
+ReplicaManager, Partition, AbstractFetcherManager and FetchSessionCache."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Metrics
+from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.replica.follower import FollowerStatus
 
 if TYPE_CHECKING:
+    from kraft.broker.node.fetcher import LeaderFetcher
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
 
 GROUP = "kafka.server"
-REPLICAS = "ReplicaManager"
+REPLICAS, FETCHERS, STATS = "ReplicaManager", "ReplicaFetcherManager", "FetcherStats"
+COUNTS = (
+    "PartitionCount",
+    "LeaderCount",
+    "UnderReplicatedPartitions",
+    "UnderMinIsrPartitionCount",
+    "AtMinIsrPartitionCount",
+    "OfflineReplicaCount",
+    "ReassigningPartitions",
+)
+ALWAYS_SHOWN = ("Produce", "Fetch")
 
 
 def register_replica_metrics(manager: ReplicaManager, metrics: Metrics) -> None:
     """Register them once, when the manager is made."""
-
-    def count(name: str, holds: str) -> None:
-        predicate = PREDICATES[holds]
-        metrics.gauge(GROUP, REPLICAS, name, lambda: sum(map(predicate, manager.hosted)))
-
-    metrics.gauge(GROUP, REPLICAS, "PartitionCount", lambda: len(manager.hosted))
-    count("LeaderCount", "leads")
-    count("UnderReplicatedPartitions", "under_replicated")
-    count("UnderMinIsrPartitionCount", "under_min_isr")
-    count("AtMinIsrPartitionCount", "at_min_isr")
-    count("OfflineReplicaCount", "offline")
-    sessions = "FetchSessionCache"
-    metrics.gauge(GROUP, sessions, "NumIncrementalFetchSessions", lambda: len(manager.fetch_sessions))
-    metrics.gauge(GROUP, sessions, "NumIncrementalFetchPartitionsCached", lambda: manager.fetch_sessions.partitions)
-    metrics.gauge(GROUP, "DelayedOperationPurgatory", "PurgatorySize", lambda: len(manager.deadlines))
-    offline = lambda: len(manager.directories.all) - len(manager.directories.online)  # noqa: E731
-    metrics.gauge("kafka.log", "LogManager", "OfflineLogDirectoryCount", offline)
+    metrics.together(GROUP, REPLICAS, COUNTS, lambda: count_replicas(manager.hosted))
+    metrics.gauge(GROUP, REPLICAS, "ProducerIdCount", lambda: _producers(manager))
+    proposals = manager.alter_partition
+    metrics.counter(GROUP, REPLICAS, "IsrShrinksPerSec", lambda: proposals.shrinks)
+    metrics.counter(GROUP, REPLICAS, "IsrExpandsPerSec", lambda: proposals.expands)
+    metrics.counter(GROUP, REPLICAS, "FailedIsrUpdatesPerSec", lambda: proposals.failed)
+    sessions, cache = manager.fetch_sessions, "FetchSessionCache"
+    metrics.gauge(GROUP, cache, "NumIncrementalFetchSessions", lambda: len(sessions))
+    metrics.gauge(GROUP, cache, "NumIncrementalFetchPartitionsCached", lambda: sessions.partitions)
+    metrics.counter(GROUP, cache, "IncrementalFetchSessionEvictionsPerSec", lambda: sessions.evictions)
+    metrics.enumerate(GROUP, "DelayedOperationPurgatory", "PurgatorySize", Kind.GAUGE, lambda: _waiting(manager))
+    _register_partitions(manager, metrics)
+    _register_fetchers(manager, metrics)
 
 
-def _leads(partition: Partition) -> bool:
-    return partition.leads
+def _waiting(manager: ReplicaManager) -> Labelled:
+    kinds = manager.deadlines.kinds()
+    return [({"delayedOperation": kind}, kinds[kind]) for kind in {*ALWAYS_SHOWN, *kinds}]
 
 
-def _in_sync(partition: Partition) -> int | None:
-    """How many are in sync, if this broker leads. A log that nobody uses yet is not open; then metadata tell."""
+def _producers(manager: ReplicaManager) -> int:
+    logs = (partition.log for partition in manager.with_open_logs())
+    return sum(len(log.producers.entries) for log in logs if log is not None)
+
+
+# counts of replicas
+
+
+def count_replicas(hosted: Iterable[Partition]) -> dict[str, float]:
+    """All of COUNTS in one look at every replica."""
+    total = led = under = under_min = at_min = offline = reassigning = 0
+    for partition in hosted:
+        total += 1
+        offline += partition.is_offline
+        state = partition.state
+        if state is None or not partition.leads:
+            continue
+        led += 1
+        reassigning += state.is_reassigning
+        in_sync, least = in_sync_replicas(partition), effective_min_isr(partition)
+        under += in_sync < _assigned(partition)
+        under_min += in_sync < least
+        at_min += in_sync == least
+    return dict(zip(COUNTS, (total, led, under, under_min, at_min, offline, reassigning), strict=True))
+
+
+def in_sync_replicas(partition: Partition) -> int:
+    """How many are in sync; 0 if this broker does not lead. A log that nobody uses yet is not open; then metadata
+    tell."""
     if partition.state is None or not partition.leads:
-        return None
+        return 0
     return len(partition.state.isr if partition.leader is None else partition.leader.isr.committed)
 
 
-def _effective_min_isr(partition: Partition) -> int:
+def effective_min_isr(partition: Partition) -> int:
+    """min.insync.replicas, or the number of replicas if that is smaller."""
     replicas = () if partition.state is None else partition.state.replicas
     return min(partition.config.min_insync_replicas, len(replicas))
 
 
-def _is_under_replicated(partition: Partition) -> bool:
-    """Fewer in sync than assigned, those that are only being added not counted."""
-    in_sync, state = _in_sync(partition), partition.state
-    return in_sync is not None and state is not None and in_sync < len(set(state.replicas) - set(state.adding))
+def _assigned(partition: Partition) -> int:
+    """Replicas, those that are only being added not counted."""
+    state = partition.state
+    if state is None:
+        return 0
+    return len(set(state.replicas) - set(state.adding)) if state.adding else len(state.replicas)
 
 
-def _is_under_min_isr(partition: Partition) -> bool:
-    in_sync = _in_sync(partition)
-    return in_sync is not None and in_sync < _effective_min_isr(partition)
+# per partition
 
 
-def _is_at_min_isr(partition: Partition) -> bool:
-    return _in_sync(partition) == _effective_min_isr(partition)
+def _register_partitions(manager: ReplicaManager, metrics: Metrics) -> None:
+    def per_partition(name: str, value: Callable[[Partition], float]) -> None:
+        def read() -> Labelled:
+            for partition in manager.hosted:
+                yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
+
+        metrics.enumerate("kafka.cluster", "Partition", name, Kind.GAUGE, read, is_on_demand=True)
+
+    per_partition("UnderReplicated", lambda one: one.leads and in_sync_replicas(one) < _assigned(one))
+    per_partition("UnderMinIsr", lambda one: one.leads and in_sync_replicas(one) < effective_min_isr(one))
+    per_partition("AtMinIsr", lambda one: one.leads and in_sync_replicas(one) == effective_min_isr(one))
+    per_partition("InSyncReplicasCount", in_sync_replicas)
+    per_partition("ReplicasCount", lambda one: len(one.state.replicas) if one.state is not None and one.leads else 0)
+    per_partition("LastStableOffsetLag", _last_stable_lag)
 
 
-def _is_offline(partition: Partition) -> bool:
-    return partition.is_offline
+def _last_stable_lag(partition: Partition) -> int:
+    log = partition.log
+    return 0 if log is None else max(0, partition.high_watermark - log.last_stable_offset)
 
 
-PREDICATES = MappingProxyType(
-    {
-        "leads": _leads,
-        "under_replicated": _is_under_replicated,
-        "under_min_isr": _is_under_min_isr,
-        "at_min_isr": _is_at_min_isr,
-        "offline": _is_offline,
-    }
-)
+# fetchers
+
+
+def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
+    roles, own = manager.roles, {"clientId": "Replica"}
+
+    def lag() -> float:
+        return max((one.lag for fetcher in roles.fetchers for one in fetcher.all_followed), default=0)
+
+    def failed() -> float:
+        stopped = FollowerStatus.STOPPED
+        return sum(one.state.status is stopped for fetcher in roles.fetchers for one in fetcher.all_followed)
+
+    def by_leader(value: Callable[[LeaderFetcher], float]) -> Callable[[], Labelled]:
+        def read() -> Labelled:
+            for fetcher in roles.fetchers:
+                endpoint = manager.endpoint_of(fetcher.leader_id)
+                if endpoint is not None:
+                    labels = {"brokerHost": endpoint.host, "brokerPort": str(endpoint.port)}
+                    yield labels | {"clientId": fetcher.client_id}, value(fetcher)
+
+        return read
+
+    metrics.gauge(GROUP, FETCHERS, "MaxLag", lag, **own)
+    metrics.gauge(GROUP, FETCHERS, "FailedPartitionsCount", failed, **own)
+    metrics.enumerate(GROUP, STATS, "BytesPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.answer_bytes))
+    metrics.enumerate(GROUP, STATS, "RequestsPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.requests))
+    metrics.enumerate(
+        GROUP, "FetcherLagMetrics", "ConsumerLag", Kind.GAUGE, lambda: _lags(roles.fetchers), is_on_demand=True
+    )
+
+
+def _lags(fetchers: list[LeaderFetcher]) -> Labelled:
+    for fetcher in fetchers:
+        for one in fetcher.all_followed:
+            labels = {"topic": one.partition.topic, "partition": str(one.partition.index)}
+            yield labels | {"clientId": fetcher.client_id}, one.lag
