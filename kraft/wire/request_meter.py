@@ -20,7 +20,7 @@ from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
 if TYPE_CHECKING:
     from kraft.wire.server import Request, ServerConnection
 
-TIMED_PER_SECOND_MAX = 500
+TIMED_PER_SECOND_MAX = 200
 NS_PER_MS = 1e6
 
 PARTS = (

@@ -19,7 +19,7 @@ reporter writes them. A name and its kind never change while a node runs.
 - An *info* metric has a text as a label, and is always 1.
 - A metric *per partition* is shown only on request, for there may be very many.
 
-The times of a request (`RequestMetrics`) are taken of every request while there are few, and of about 500 a second
+The times of a request (`RequestMetrics`) are taken of every request while there are few, and of about 200 a second
 while there are many. Counts and sums are scaled to all requests.
 
 Not there, for the features are not: metrics of transactions, delegation tokens, SASL authentication, tiered storage and

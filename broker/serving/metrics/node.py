@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from kraft.broker.node.metrics import Kind
 from kraft.broker.serving.metrics.controller import register_image_counts
+from kraft.broker.serving.metrics.groups import register_group_metrics
 from kraft.broker.serving.metrics.quorum import register_metadata_metrics, register_quorum_metrics
 from kraft.broker.serving.metrics.rates import NS_PER_SECOND, Rate
+from kraft.broker.serving.metrics.replicas import register_throttles
 from kraft.broker.serving.metrics.requests import register_request_metrics
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
     if node.broker is not None:
         lifecycle = node.broker.broker.lifecycle
         metrics.gauge(SERVER, "KafkaServer", "BrokerState", lambda: lifecycle.state)
+        register_group_metrics(node.broker.broker.groups, node.rates, metrics)
+        register_throttles(node.broker.broker.replicas, metrics)
     if node.config.is_controller:
         register_image_counts(node.publisher, metrics)
 

@@ -55,6 +55,12 @@ def _producers(manager: ReplicaManager) -> int:
     return sum(len(log.producers.entries) for log in logs if log is not None)
 
 
+def register_throttles(manager: ReplicaManager, metrics: Metrics) -> None:
+    """The rates that the replication throttles measure."""
+    metrics.gauge(GROUP, "LeaderReplication", "byte-rate", lambda: manager.leader_quota.measured_rate)
+    metrics.gauge(GROUP, "FollowerReplication", "byte-rate", lambda: manager.follower_quota.measured_rate)
+
+
 # counts of replicas
 
 
