@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from kraft.broker.serving.metrics.text import text_in_steps
 from kraft.seam import require
 from kraft.seam.measures import Histogram
 
@@ -77,7 +78,7 @@ Labelled = Iterable[tuple[dict[str, str], float | Histogram]]
 class Family:
     """All metrics of one name: those that are kept, by their tags, and those that are enumerated when they are read."""
 
-    __slots__ = ("is_on_demand", "kept", "kind", "name", "prometheus", "read")
+    __slots__ = ("is_on_demand", "kept", "kind", "name", "prometheus", "read", "starts")
 
     def __init__(self, name: MetricName, kind: Kind, *, is_on_demand: bool) -> None:
         self.name = name
@@ -86,6 +87,8 @@ class Family:
         self.is_on_demand = is_on_demand
         self.kept: dict[Tags, Meter | Histogram | Gauge] = {}
         self.read: Callable[[], Labelled] = tuple
+        self.starts: dict[Tags, str] = {}
+        """Name and labels as text, kept between scrapes."""
 
     def members(self) -> Iterator[tuple[Tags, float | Histogram]]:
         """Tags and present value of each."""
@@ -169,6 +172,11 @@ class Metrics:
         """Every name that is registered."""
         return self._families.values()
 
+    def families_of_reading(self, *, partitions: bool) -> Iterator[Family]:
+        """Begin a reading: every name, those with a member per partition only with `partitions`."""
+        self._reading += 1
+        return (family for family in self._families.values() if partitions or not family.is_on_demand)
+
     def readings(self) -> Iterator[tuple[MetricName, float]]:
         """Every metric's present value; of a histogram its count."""
         self._reading += 1
@@ -191,10 +199,7 @@ class Metrics:
         """One prometheus-client family per name that has members; with `partitions`, also those per partition."""
         from prometheus_client.core import Metric
 
-        self._reading += 1
-        for family in self._families.values():
-            if family.is_on_demand and not partitions:
-                continue
+        for family in self.families_of_reading(partitions=partitions):
             name = family.prometheus
             shown = Metric(name, family.name.mbean, family.kind.value)
             for tags, value in family.members():
@@ -218,10 +223,8 @@ class Metrics:
         return registry
 
     def exposition(self, *, partitions: bool = False) -> bytes:
-        """The text that a Prometheus server scrapes."""
-        from prometheus_client.exposition import generate_latest
-
-        return generate_latest(self.registry(partitions=partitions))
+        """The text that a Prometheus server scrapes; see `text_in_steps` for how to share the loop meanwhile."""
+        return "".join(text_in_steps(self, partitions=partitions)).encode()
 
 
 class _Collector:

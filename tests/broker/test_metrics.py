@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.broker.node.metrics import Kind, Metrics
+from kraft.broker.serving.metrics.text import LABELS_KEPT_MAX
 from kraft.broker.serving.metrics.topics import TopicMetrics
 from kraft.seam import InvariantError
 from kraft.seam.measures import SAMPLES_KEPT, Histogram
@@ -60,7 +65,7 @@ def test_prometheus_reads_the_percentiles_of_a_histogram_with_the_label_quantile
         histogram.update(value)
     text = metrics.exposition().decode()
     for quantile, value in (("0.50", 250), ("0.99", 495), ("0.999", 499)):
-        assert f'kafka_network_requestmetrics_totaltimems{{quantile="{quantile}",request="Fetch"}} {value}.0' in text
+        assert f'kafka_network_requestmetrics_totaltimems{{request="Fetch",quantile="{quantile}"}} {value}.0' in text
     assert 'kafka_network_requestmetrics_totaltimems_count{request="Fetch"} 500.0' in text
 
 
@@ -115,3 +120,31 @@ def test_a_text_is_shown_as_a_label() -> None:
     state = [({"current_state": "leader"}, 1)]
     metrics.enumerate("kafka.server", "raft-metrics", "current-state", Kind.INFO, lambda: state)
     assert b'kafka_server_raft_metrics_current_state_info{current_state="leader"} 1.0' in metrics.exposition()
+
+
+def samples_of(families: Iterable[Metric]) -> dict[tuple[object, ...], float]:
+    return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+
+
+def test_the_text_holds_what_prometheus_client_collects() -> None:
+    metrics = Metrics()
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic='a"b\\c\nd').mark(3)
+    metrics.gauge("kafka.server", "ReplicaManager", "LeaderCount", lambda: float("inf"))
+    metrics.gauge("kafka.server", "raft-metrics", "commit-latency-avg", lambda: 1e-9)
+    metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch").update(2.5)
+    metrics.enumerate("kafka.server", "KafkaServer", "ClusterId", Kind.INFO, lambda: [({"cluster_id": "x"}, 1)])
+    for _ in range(2):  # the second time names and labels are those that were kept
+        parsed = list(text_string_to_metric_families(metrics.exposition().decode()))
+        assert samples_of(parsed) == samples_of(metrics.collect())
+        types = {one.name: one.type for one in parsed}
+        assert types["kafka_server_brokertopicmetrics_bytesinpersec"] == "counter"
+        assert types["kafka_network_requestmetrics_totaltimems"] == "summary"
+
+
+def test_labels_that_clients_make_are_kept_up_to_a_bound() -> None:
+    metrics = Metrics()
+    for number in range(LABELS_KEPT_MAX + 10):
+        metrics.gauge("kafka.server", "socket-server-metrics", "connections", lambda: 1, client=str(number))
+    metrics.exposition()
+    (family,) = metrics.families
+    assert 0 < len(family.starts) <= LABELS_KEPT_MAX
