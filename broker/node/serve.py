@@ -17,7 +17,6 @@ import trio
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
-from kraft.broker.serving.metrics.controller import register_controller_metrics
 from kraft.broker.serving.metrics.node import register_node_metrics
 from kraft.broker.serving.metrics.rates import Rates
 from kraft.config import NodeConfig
@@ -127,6 +126,8 @@ class Node:
                 self.peers,
                 cluster_id=self.identity.cluster_id,
             )
+            from kraft.broker.serving.metrics.controller import register_controller_metrics
+
             register_controller_metrics(controller, self.metrics)
             serve_controller = partial(
                 run_controller, budget=self.gates.memory, faults=self._faults, meter=self.requests

@@ -27,7 +27,7 @@ client telemetry. A node has no JVM, so it has no `java_lang` metrics.
 
 This page is generated: `make docs`.
 """
-_WHERE = {Where.BROKER: "brokers", Where.CONTROLLER: "controllers", Where.BOTH: "all nodes"}
+_WHERE = {Where.BROKER: "brokers", Where.CONTROLLER: "controllers", Where.BOTH: "all nodes", Where.PROCESS: "processes"}
 _KINDS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram", Kind.INFO: "info"}
 
 
