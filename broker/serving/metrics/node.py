@@ -42,10 +42,10 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
 def _register_broker(broker: Broker, rates: Rates, metrics: Metrics) -> None:
     # A controller alone needs none of the broker, and starts sooner without it.
     from kraft.broker.serving.metrics.groups import register_group_metrics
-    from kraft.broker.serving.metrics.replicas import register_throttles
+    from kraft.broker.serving.metrics.replicas import register_rates
 
     register_group_metrics(broker.groups, rates, metrics)
-    register_throttles(broker.replicas, metrics)
+    register_rates(broker.replicas, rates, metrics)
 
 
 def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:
