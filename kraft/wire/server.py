@@ -359,10 +359,11 @@ class ServerConnection(FramedConnection):
             request = Request(self, key, version, correlation_id, client_id, body, has_tagged_answer)
             counts[number if known is not None else key << 16] += 1
             meter.until_timed -= 1
-            if meter.until_timed <= 0:
+            if meter.until_timed > 0:
+                on_request(request)
+            else:
                 request.timing = meter.time(request, size)
-            on_request(request)
-            if request.timing is not None:
+                on_request(request)
                 request.timing.handled()
             if self._spent:
                 cost += self._spent
