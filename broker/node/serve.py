@@ -17,7 +17,8 @@ import trio
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
-from kraft.broker.node.node_metrics import register_node_metrics
+from kraft.broker.serving.metrics.node import register_node_metrics
+from kraft.broker.serving.metrics.rates import Rates
 from kraft.config import NodeConfig
 from kraft.node.controller import Controller
 from kraft.node.controller_node import ControllerListeners, run_controller
@@ -26,6 +27,7 @@ from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
 from kraft.seam import InvariantError, Seam
 from kraft.wire.budget import MemoryBudget
+from kraft.wire.request_meter import RequestMeter
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker_node import BrokerNode
@@ -52,6 +54,8 @@ class Node:
         self.config = config
         self.identity = identity
         self.metrics = Metrics()
+        self.rates = Rates(seam.clock)
+        self.requests = RequestMeter(seam.clock.monotonic_ns)
         self.gates = Gates(MemoryBudget(max(MEMORY_BUDGET_BYTES, config.integer("queued.max.request.bytes"))))
         self.peers = Peers(seam, client_id=f"node-{config.node_id}")
         self.quorum = Quorum(config, seam, identity.metadata)
@@ -93,7 +97,9 @@ class Node:
                 # A controller alone needs none of the broker, and starts sooner without it.
                 from kraft.broker.node.broker_node import BrokerNode, Shared
 
-                shared = Shared(self.quorum, self.publisher, self.peers, self.metrics, self.gates, self._faults)
+                shared = Shared(
+                    self.quorum, self.publisher, self.peers, self.metrics, self.requests, self.gates, self._faults
+                )
                 self.broker = BrokerNode(self.config, self._seam, self.identity, shared, fail=self.fail)
                 self.broker.bind()
                 await self.broker.open_directories()
@@ -120,7 +126,12 @@ class Node:
                 self.peers,
                 cluster_id=self.identity.cluster_id,
             )
-            serve_controller = partial(run_controller, budget=self.gates.memory, faults=self._faults)
+            from kraft.broker.serving.metrics.controller import register_controller_metrics
+
+            register_controller_metrics(controller, self.metrics)
+            serve_controller = partial(
+                run_controller, budget=self.gates.memory, faults=self._faults, meter=self.requests
+            )
             self.controller_listeners = await nursery.start(
                 serve_controller, self.config, self._seam, self.quorum, controller
             )
@@ -142,6 +153,8 @@ class Node:
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
             memory.release_idle()
+            self.requests.second_over()
+            self.rates.second_over()
             evicted = memory.check_progress(clock.monotonic_ms())
             if evicted:
                 log.warning(

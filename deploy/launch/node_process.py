@@ -129,8 +129,10 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
     import trio
 
     from kraft.broker.node.serve import serve
+    from kraft.broker.serving.metrics.process import register_process_metrics
     from kraft.runtime import RuntimeSettings, open_seam
     from kraft.runtime.garbage import GarbagePolicy
+    from kraft.runtime.process import USAGE
 
     garbage = GarbagePolicy()
     garbage.start()
@@ -155,6 +157,7 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
             await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
         serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies)
         node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
+        register_process_metrics(USAGE, node.metrics)
         nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")
