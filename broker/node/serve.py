@@ -8,8 +8,9 @@ crash: nothing is written any more.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
@@ -31,6 +32,7 @@ from kraft.wire.budget import MemoryBudget
 from kraft.wire.request_meter import RequestMeter
 
 if TYPE_CHECKING:
+    from kraft.broker.admin.listener import AdminListener
     from kraft.broker.node.broker_node import BrokerNode
     from kraft.node.reply_faults import ReplyFaults
     from kraft.wire.reply_policy import ReplyPolicy
@@ -46,11 +48,27 @@ HOUSEKEEPING_MS = 1_000
 HOSTS_LOGGED_MAX = 5
 
 
+class ProcessFacts(NamedTuple):
+    """What the admin listener tells of the process: its lines of /metrics, and the version of this package."""
+
+    text: Callable[[], Iterator[str]]
+    version: Callable[[], str]
+
+
+NO_PROCESS = ProcessFacts(lambda: iter(()), lambda: "unknown")
+"""Of a node that is no process of its own."""
+
+
 class Node:
     """A running node, as whoever started it sees it."""
 
     def __init__(
-        self, config: NodeConfig, seam: Seam, identity: NodeIdentity, replies: ReplyPolicy | None = None
+        self,
+        config: NodeConfig,
+        seam: Seam,
+        identity: NodeIdentity,
+        replies: ReplyPolicy | None = None,
+        process: ProcessFacts = NO_PROCESS,
     ) -> None:
         self.config = config
         self.identity = identity
@@ -65,11 +83,17 @@ class Node:
         self.controller: Controller | None = None
         self.controller_listeners: ControllerListeners | None = None
         self.broker: BrokerNode | None = None
+        self.admin: AdminListener | None = None
         self._seam = seam
+        self._process = process
         self._faults = None if replies is None else _faults(replies, seam)
         self._stop = trio.Event()
         self._failure: BaseException | None = None
         self._scope = trio.CancelScope()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
 
     def request_stop(self) -> None:
         """Stop in order; `serve` returns when that is done."""
@@ -105,6 +129,7 @@ class Node:
                 self.broker.bind()
                 await self.broker.open_directories()
             register_node_metrics(self, self._seam)
+            self._bind_admin()
             async with trio.open_nursery() as nursery:
                 await self._start(nursery)
                 task_status.started(self)
@@ -114,10 +139,18 @@ class Node:
         if self._failure is not None:
             raise self._failure
 
+    def _bind_admin(self) -> None:
+        if self.config.string("kraft.admin.listener"):
+            from kraft.broker.admin.listener import AdminListener  # only nodes that have one need HTTP
+
+            self.admin = AdminListener(self, self._seam, self._process)
+
     async def _start(self, nursery: trio.Nursery) -> None:
         if self._faults is not None:
             await nursery.start(self._faults.run)
         await nursery.start(self.peers.run)
+        if self.admin is not None:
+            nursery.start_soon(self.admin.run)
         if self.config.is_controller:
             self.controller = controller = Controller(
                 self.config,
@@ -145,6 +178,8 @@ class Node:
         await self.quorum.shutdown()
         if self.controller_listeners is not None:
             self.controller_listeners.close()
+        if self.admin is not None:
+            self.admin.close()
 
     async def _housekeeping(self) -> None:
         """Give back what idle connections hold, end those that hold memory others wait for, log what was counted."""
@@ -176,17 +211,18 @@ async def serve(
     *,
     cluster_id: str | None = None,
     replies: ReplyPolicy | None = None,
+    process: ProcessFacts = NO_PROCESS,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
 
     Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
-    With `replies`, requests pass this policy, which whoever holds it may change while the node runs.
+    `process` is what the admin listener tells of the process. With `replies`, requests pass this policy, which whoever holds it may change while the node runs.
     """
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)
     identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
-    node = Node(config, seam, identity, replies)
+    node = Node(config, seam, identity, replies, process)
     try:
         await node.run(task_status)
     except BaseExceptionGroup as group:

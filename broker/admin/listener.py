@@ -1,0 +1,108 @@
+"""AdminListener: binds `kraft.admin.listener`, bounds its connections, and decides whether the node is ready."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kraft.broker.admin.endpoints import Pages
+from kraft.config.listeners import parse_host_port
+from kraft.seam import Address, Binding, CloseReason, Seam, Transport
+from kraft.wire.http import HttpAnswer, HttpConnection, HttpRequest, text_answer
+
+if TYPE_CHECKING:
+    from kraft.broker.node.serve import Node, ProcessFacts
+
+LISTENER = "ADMIN"
+KEY = "kraft.admin.listener"
+LOOPBACK = "127.0.0.1"
+LOOK_MS = 500
+"""Between two looks at idle connections and at how far the metadata are replayed."""
+LAG_MS_MAX = 1_000
+"""A node that has not replayed all that is committed for longer than this is not ready."""
+REFUSED_MAX = 16
+"""Connections above the maximum that are still read, to be answered with 503; further ones are closed at once."""
+
+
+class AdminListener:
+    """Bound when it is made. AddressInUse names the port."""
+
+    def __init__(self, node: Node, seam: Seam, process: ProcessFacts) -> None:
+        config = node.config
+        self._node = node
+        self._clock = seam.clock
+        self._connections: set[HttpConnection] = set()
+        self._connections_max = config.integer("kraft.admin.connections.max")
+        self._head_bytes_max = config.integer("kraft.admin.head.bytes.max")
+        self._idle_ms = config.integer("kraft.admin.idle.ms")
+        self._replayed_ms = self._clock.monotonic_ms()
+        """When all that is committed was last seen to be replayed."""
+        self._pages = Pages(node, self.not_ready, process)
+        host, port = parse_host_port(KEY, config.string(KEY))
+        self._bound = seam.network.serve(Binding(LISTENER, Address(host or LOOPBACK, port)), self._accept)
+
+    @property
+    def address(self) -> Address:
+        """With the port that was bound."""
+        return self._bound.address
+
+    def not_ready(self) -> str | None:
+        """Why the node should get no work; None if it should."""
+        node = self._node
+        if node.is_stopping:
+            return "the node is stopping"
+        leader_id = node.publisher.leader_id
+        if leader_id is None:
+            return "no leader of the metadata quorum is known"
+        self._look_at_replay()
+        if self._clock.monotonic_ms() - self._replayed_ms > LAG_MS_MAX:
+            return f"the metadata are replayed to {node.publisher.image.offset} of {node.quorum.high_watermark}"
+        return None if node.broker is None else self._broker_not_ready()
+
+    def _broker_not_ready(self) -> str | None:
+        from kraft.broker.node.lifecycle import BrokerState  # a controller alone has none of the broker's modules
+
+        assert self._node.broker is not None
+        broker = self._node.broker.broker
+        state = broker.lifecycle.state
+        if state is not BrokerState.RUNNING:
+            return f"the broker's state is {state.name}"
+        registration = self._node.publisher.image.brokers.get(broker.node_id)
+        if registration is None or registration.broker_epoch != broker.lifecycle.broker_epoch:
+            return "the broker is not registered"
+        return "the broker is fenced" if registration.fenced else None
+
+    async def run(self) -> None:
+        """End idle connections, and look at the replay, until cancelled."""
+        while True:
+            await self._clock.sleep_ms(LOOK_MS)
+            self._look_at_replay()
+            oldest_ms = self._clock.monotonic_ms() - self._idle_ms
+            for connection in [one for one in self._connections if one.moved_ms < oldest_ms]:
+                connection.transport.close(CloseReason.IDLE)
+
+    def close(self) -> None:
+        """Accept no more. The connections end with the seam, so that a node that stops still says so."""
+        self._bound.close()
+
+    def _look_at_replay(self) -> None:
+        if self._node.publisher.image.offset >= self._node.quorum.high_watermark:
+            self._replayed_ms = self._clock.monotonic_ms()
+
+    def _accept(self, transport: Transport) -> HttpConnection:
+        is_full = len(self._connections) >= self._connections_max
+        connection = HttpConnection(
+            transport,
+            self._refuse if is_full else self._pages.answer,
+            now_ms=self._clock.monotonic_ms,
+            ended=self._connections.discard,
+            head_bytes_max=self._head_bytes_max,
+        )
+        if len(self._connections) >= self._connections_max + REFUSED_MAX:
+            transport.close()
+        self._connections.add(connection)
+        return connection
+
+    def _refuse(self, request: HttpRequest) -> HttpAnswer:
+        text = f"kraft.admin.connections.max={self._connections_max} connections are open; close some or raise it"
+        return text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
