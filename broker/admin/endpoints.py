@@ -84,6 +84,12 @@ class Pages:
         return HttpAnswer(HTTPStatus.OK, EXPOSITION, _encoded(self.process.text(), steps))
 
 
+def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
+    """What a connection above the maximum gets, whatever it asks for."""
+    text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
+    return lambda request: text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+
 _PATHS = "/live, /ready, /metrics, /info, /v1/ready and /v1/broker-state"
 
 

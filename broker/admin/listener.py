@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from kraft.broker.admin.endpoints import Pages
 from kraft.config.listeners import parse_host_port
 from kraft.seam import Address, Binding, CloseReason, Seam, Transport
-from kraft.wire.http import HttpAnswer, HttpConnection, HttpRequest, text_answer
 
 if TYPE_CHECKING:
+    from kraft.broker.admin.endpoints import Pages
     from kraft.broker.node.serve import Node, ProcessFacts
+    from kraft.wire.http import HttpConnection
 
 LISTENER = "ADMIN"
 KEY = "kraft.admin.listener"
@@ -37,7 +36,8 @@ class AdminListener:
         self._idle_ms = config.integer("kraft.admin.idle.ms")
         self._replayed_ms = self._clock.monotonic_ms()
         """When all that is committed was last seen to be replayed."""
-        self._pages = Pages(node, self.not_ready, process)
+        self._process = process
+        self._pages: Pages | None = None
         host, port = parse_host_port(KEY, config.string(KEY))
         self._bound = seam.network.serve(Binding(LISTENER, Address(host or LOOPBACK, port)), self._accept)
 
@@ -90,19 +90,22 @@ class AdminListener:
             self._replayed_ms = self._clock.monotonic_ms()
 
     def _accept(self, transport: Transport) -> HttpConnection:
+        """The first connection imports HTTP: a node starts sooner without it, and is smaller if nobody asks."""
+        from kraft.broker.admin.endpoints import Pages, full_page
+        from kraft.wire.http import HttpConnection
+
+        if self._pages is None:
+            self._pages = Pages(self._node, self.not_ready, self._process)
         is_full = len(self._connections) >= self._connections_max
         connection = HttpConnection(
             transport,
-            self._refuse if is_full else self._pages.answer,
+            full_page(self._connections_max) if is_full else self._pages.answer,
             now_ms=self._clock.monotonic_ms,
             ended=self._connections.discard,
             head_bytes_max=self._head_bytes_max,
+            keeps_alive=not is_full,
         )
-        if len(self._connections) >= self._connections_max + REFUSED_MAX:
-            transport.close()
         self._connections.add(connection)
+        if len(self._connections) > self._connections_max + REFUSED_MAX:
+            transport.close()
         return connection
-
-    def _refuse(self, request: HttpRequest) -> HttpAnswer:
-        text = f"kraft.admin.connections.max={self._connections_max} connections are open; close some or raise it"
-        return text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)

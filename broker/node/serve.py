@@ -217,7 +217,8 @@ async def serve(
     """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
 
     Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
-    `process` is what the admin listener tells of the process. With `replies`, requests pass this policy, which whoever holds it may change while the node runs.
+    With `replies`, requests pass this policy, which whoever holds it may change while the node runs. `process` is what
+    the admin listener tells of the process.
     """
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)

@@ -20,8 +20,6 @@ _EVERY_NODE = (
     "kraft.runtime.open",
     "kraft.runtime.tls",
     "kraft.broker.node.serve",
-    "kraft.broker.admin.listener",
-    "kraft.runtime.process_metrics",
     "kraft.deploy.launch.child",
     "kraft.deploy.launch.logs",
     "kraft.deploy.launch.node_process",

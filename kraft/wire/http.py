@@ -54,7 +54,8 @@ def text_answer(status: int, text: str) -> HttpAnswer:
 
 class HttpConnection:
     """kraft.seam.Connection. `handle` gives the answer to a GET; `ended` is called once, when the connection is over;
-    `now_ms` is asked when something moves, for `moved_ms`."""
+    `now_ms` is asked when something moves, for
+    `moved_ms`. Without `keeps_alive` it ends after one answer."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class HttpConnection:
         now_ms: Callable[[], int],
         ended: Callable[[HttpConnection], None],
         head_bytes_max: int = HEAD_BYTES_MAX,
+        keeps_alive: bool = True,
     ) -> None:
         self.transport = transport
         self.moved_ms = now_ms()
@@ -72,6 +74,7 @@ class HttpConnection:
         self._now_ms = now_ms
         self._ended = ended
         self._head_bytes_max = head_bytes_max
+        self._keeps_alive = keeps_alive
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes_max)
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._output: deque[Chunk] = deque()
@@ -152,7 +155,7 @@ class HttpConnection:
         else:
             answer = self._found(request.target)
         extra = [("Allow", "GET, HEAD")] if answer.status == HTTPStatus.METHOD_NOT_ALLOWED else []
-        if has_body or method not in METHODS:
+        if has_body or method not in METHODS or not self._keeps_alive:
             extra.append(("Connection", "close"))
         self._send(_head(answer.status, answer.content_type, *self._length_of(answer), *extra))
         self._pieces = iter(() if method == "HEAD" else answer.pieces)

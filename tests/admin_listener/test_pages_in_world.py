@@ -1,0 +1,112 @@
+"""The pages of the admin listener, on whole nodes in a world."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kraft.seam import Address
+from kraft.sim.world import World
+from tests.admin_listener.http_peer import connect, get
+from tests.broker.world_cluster import FIRST_CONTROLLER, WorldCluster
+
+Test = Callable[[World, WorldCluster], Awaitable[Any]]
+PORT = 9404
+
+
+def at(cluster: WorldCluster, node_id: int) -> Address:
+    return Address(cluster.name(node_id), PORT)
+
+
+def run(test: Test, *, listener: str = "0.0.0.0:9404", **settings: Any) -> None:
+    async def main(world: World) -> None:
+        given = {"kraft_admin_listener": listener, **settings}
+        cluster = WorldCluster(world, controllers=1, brokers=1, **given)
+        cluster.start()
+        await cluster.wait_ready()
+        await test(world, cluster)
+        if cluster.failures:
+            raise cluster.failures[0][1]
+
+    World(3).run(main)
+
+
+def test_each_page_of_a_broker_and_of_a_controller_is_served() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("probe")
+        broker, controller = at(cluster, 1), at(cluster, FIRST_CONTROLLER)
+        for address in (broker, controller):
+            assert (await get(seam, address, "/live"))[0] == 200
+            assert (await get(seam, address, "/ready")) == (200, '{"ready": true}\n')
+            assert (await get(seam, address, "/v1/ready")) == (204, "")
+            assert (await get(seam, address, "/secret"))[0] == 404
+        assert json.loads((await get(seam, broker, "/v1/broker-state"))[1]) == {"brokerState": 3}
+        assert (await get(seam, controller, "/v1/broker-state"))[0] == 404
+        told = json.loads((await get(seam, broker, "/info"))[1])
+        assert (told["node"], told["roles"], told["cluster"]) == (1, ["broker"], "In-memory-cluster-0001")
+
+    run(test)
+
+
+def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("probe")
+
+        async def text(query: str) -> str:
+            status, body = await get(seam, at(cluster, 1), f"/metrics{query}")
+            assert status == 200
+            return body
+
+        assert "\nkafka_server_brokertopicmetrics_messagesinpersec_total 0.0\n" in await text("")
+        assert "\nkafka_server_brokertopicmetrics_messagesin_total 0.0\n" in await text("?names=strimzi")
+        assert "\nkafka_server_brokertopicmetrics_messagesinpersec 0.0\n" in await text("?names=confluent")
+        assert (await get(seam, at(cluster, 1), "/metrics?names=other"))[0] == 400
+
+    run(test)
+
+
+def test_a_broker_without_its_controller_lives_but_is_not_ready() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("probe")
+        world.crash(cluster.name(FIRST_CONTROLLER))
+        await world.sleep_ms(20_000)
+        assert (await get(seam, at(cluster, 1), "/live"))[0] == 200
+        status, body = await get(seam, at(cluster, 1), "/ready")
+        assert status == 503
+        assert json.loads(body) == {"ready": False, "reason": "no leader of the metadata quorum is known"}
+        assert (await get(seam, at(cluster, 1), "/v1/ready"))[0] == 503
+
+    run(test)
+
+
+def test_a_connection_above_the_maximum_gets_503_that_names_the_key() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("probe")
+        held = [await connect(seam, at(cluster, 1)) for _ in range(2)]
+        await world.sleep_ms(10)
+        status, body = await get(seam, at(cluster, 1), "/live")
+        assert status == 503
+        assert "kraft.admin.connections.max=2" in body
+        held[0].transport.close()
+        await world.sleep_ms(10)
+        assert (await get(seam, at(cluster, 1), "/live"))[0] == 200
+
+    run(test, kraft_admin_connections_max="2")
+
+
+@pytest.mark.parametrize("trickle", [(), (b"GET /live HTTP/1.1\r\nX: ", b"y", b"y", b"y")])
+def test_a_connection_without_a_whole_request_ends_after_the_idle_time(trickle: tuple[bytes, ...]) -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        client = await connect(world.node("probe"), at(cluster, 1))
+        for data in trickle:  # does not keep it
+            client.send(data)
+            await world.sleep_ms(250)
+            assert not client.ended.is_set()
+        await world.sleep_ms(2_500)
+        assert client.ended.is_set()
+        assert client.text == b""
+
+    run(test, kraft_admin_idle_ms="1500")
