@@ -7,7 +7,7 @@ anything, and no page holds a secret. Paths under /v1 are those of Strimzi's age
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from kraft.broker.serving.metrics.text import text_in_steps
 from kraft.wire.http import HttpAnswer, HttpRequest, text_answer
 
 if TYPE_CHECKING:
-    from kraft.broker.node.serve import Node, ProcessFacts
+    from kraft.broker.node.serve import Node
 
 JSON = "application/json"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,11 +25,11 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What `answer` needs: the node, why it is not ready (None if it is), and what is known of its process."""
+    """What `answer` needs: the node, why it is not ready (None if it is), and the version of this package."""
 
     node: Node
     not_ready: Callable[[], str | None]
-    process: ProcessFacts
+    version: Callable[[], str]
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """The page of a path, 404 if there is none."""
@@ -70,7 +70,7 @@ class Pages:
         row = {
             "node": config.node_id,
             "cluster": self.node.identity.cluster_id,
-            "version": self.process.version(),
+            "version": self.version(),
             "roles": sorted(config.roles),
         }
         return _json(HTTPStatus.OK, row)
@@ -81,7 +81,7 @@ class Pages:
             return text_answer(HTTPStatus.BAD_REQUEST, f"names={family}: expected one of {', '.join(NAMES)}")
         partitions = request.query.get("partitions", "0") == "1"
         steps = text_in_steps(self.node.metrics, partitions=partitions, names=NAMES[family])
-        return HttpAnswer(HTTPStatus.OK, EXPOSITION, _encoded(self.process.text(), steps))
+        return HttpAnswer(HTTPStatus.OK, EXPOSITION, (piece.encode() for piece in steps))
 
 
 def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
@@ -91,12 +91,6 @@ def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
 
 
 _PATHS = "/live, /ready, /metrics, /info, /v1/ready and /v1/broker-state"
-
-
-def _encoded(*texts: Iterator[str]) -> Iterator[bytes]:
-    for text in texts:
-        for piece in text:
-            yield piece.encode()
 
 
 def _json(status: int, row: dict[str, object]) -> HttpAnswer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraft.config.listeners import parse_host_port
@@ -9,7 +10,7 @@ from kraft.seam import Address, Binding, CloseReason, Seam, Transport
 
 if TYPE_CHECKING:
     from kraft.broker.admin.endpoints import Pages
-    from kraft.broker.node.serve import Node, ProcessFacts
+    from kraft.broker.node.serve import Node
     from kraft.wire.http import HttpConnection
 
 LISTENER = "ADMIN"
@@ -26,7 +27,7 @@ REFUSED_MAX = 16
 class AdminListener:
     """Bound when it is made. AddressInUse names the port."""
 
-    def __init__(self, node: Node, seam: Seam, process: ProcessFacts) -> None:
+    def __init__(self, node: Node, seam: Seam, version: Callable[[], str]) -> None:
         config = node.config
         self._node = node
         self._clock = seam.clock
@@ -36,7 +37,7 @@ class AdminListener:
         self._idle_ms = config.integer("kraft.admin.idle.ms")
         self._replayed_ms = self._clock.monotonic_ms()
         """When all that is committed was last seen to be replayed."""
-        self._process = process
+        self._version = version
         self._pages: Pages | None = None
         host, port = parse_host_port(KEY, config.string(KEY))
         self._bound = seam.network.serve(Binding(LISTENER, Address(host or LOOPBACK, port)), self._accept)
@@ -95,7 +96,7 @@ class AdminListener:
         from kraft.wire.http import HttpConnection
 
         if self._pages is None:
-            self._pages = Pages(self._node, self.not_ready, self._process)
+            self._pages = Pages(self._node, self.not_ready, self._version)
         is_full = len(self._connections) >= self._connections_max
         connection = HttpConnection(
             transport,

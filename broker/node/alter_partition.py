@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange, IsrProposal
 from kraft.image.partitions import RecoveryState
 from kraft.node.peers import RequestFailed
 from kraft.wire.error_codes import ErrorCode
@@ -38,8 +38,6 @@ class AlterPartitionQueue:
         self._services = services
         self._queued: dict[Partition, IsrProposal] = {}
         self._wake = trio.Event()
-        self._sizes_before: dict[tuple[UUID, int], int] = {}
-        """Of the in-sync sets that the request in flight asks to change."""
         self.shrinks = 0
         """In-sync sets that became smaller by this leader's own proposals, larger, and proposals that failed."""
         self.expands = 0
@@ -73,14 +71,12 @@ class AlterPartitionQueue:
     def _take_batch(self) -> dict[tuple[UUID, int], tuple[Partition, IsrProposal]]:
         """What is queued and still pending at its leader."""
         batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]] = {}
-        self._sizes_before = {}
         while self._queued and len(batch) < PARTITIONS_PER_REQUEST_MAX:
             # all at once: a dict is slow to find its first entry when many before it were taken out
             for partition in list(islice(self._queued, PARTITIONS_PER_REQUEST_MAX - len(batch))):
                 proposal = self._queued.pop(partition)
                 if partition.leader is not None and partition.leader.isr.pending is proposal:
                     batch[partition.key] = (partition, proposal)
-                    self._sizes_before[partition.key] = len(partition.leader.isr.committed)
         return batch
 
     def _request(self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]) -> AlterPartitionRequest:
@@ -121,9 +117,8 @@ class AlterPartitionQueue:
         for key, (partition, proposal) in batch.items():
             row = answers.get(key)
             if row is not None and row.error_code == ErrorCode.NONE:  # the metadata may have said so before
-                before = self._sizes_before[key]
-                self.shrinks += len(row.isr) < before
-                self.expands += len(row.isr) > before
+                self.shrinks += proposal.change is IsrChange.SHRINK
+                self.expands += proposal.change is IsrChange.EXPAND
             verdict = AnswerVerdict.RETRY if row is None else partition.isr_answered(proposal, _answer(row))
             if verdict is AnswerVerdict.RETRY:
                 self._queued.setdefault(partition, proposal)

@@ -8,9 +8,9 @@ crash: nothing is written any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -18,7 +18,6 @@ import trio
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
-from kraft.broker.serving.metrics.controller import register_controller_metrics
 from kraft.broker.serving.metrics.node import register_node_metrics
 from kraft.broker.serving.metrics.rates import Rates
 from kraft.config import NodeConfig
@@ -48,15 +47,24 @@ HOUSEKEEPING_MS = 1_000
 HOSTS_LOGGED_MAX = 5
 
 
-class ProcessFacts(NamedTuple):
-    """What the admin listener tells of the process: its lines of /metrics, and the version of this package."""
-
-    text: Callable[[], Iterator[str]]
-    version: Callable[[], str]
+def no_version() -> str:
+    """Of a node that is no process of its own."""
+    return "unknown"
 
 
-NO_PROCESS = ProcessFacts(lambda: iter(()), lambda: "unknown")
-"""Of a node that is no process of its own."""
+def log_slow_request(name: str, parts: dict[str, float]) -> None:
+    """One line with each part in ms; the log bounds how many lines of one text it takes in a second."""
+    log.warning(
+        "slow request",
+        request=name,
+        total_ms=round(parts["TotalTimeMs"], 1),
+        queue_ms=round(parts["RequestQueueTimeMs"], 1),
+        local_ms=round(parts["LocalTimeMs"], 1),
+        remote_ms=round(parts["RemoteTimeMs"], 1),
+        response_queue_ms=round(parts["ResponseQueueTimeMs"], 1),
+        send_ms=round(parts["ResponseSendTimeMs"], 1),
+        bytes=int(parts["RequestBytes"]),
+    )
 
 
 class Node:
@@ -68,7 +76,7 @@ class Node:
         seam: Seam,
         identity: NodeIdentity,
         replies: ReplyPolicy | None = None,
-        process: ProcessFacts = NO_PROCESS,
+        version: Callable[[], str] = no_version,
     ) -> None:
         self.config = config
         self.identity = identity
@@ -80,12 +88,15 @@ class Node:
         self.quorum = Quorum(config, seam, identity.metadata)
         self.publisher = MetadataPublisher(config, seam, self.quorum)
         self.quorum.add_listener(self.publisher)
+        slow_ms = config.integer("kraft.slow.request.ms")
+        if slow_ms >= 0:
+            self.requests.slow_ms, self.requests.slow = slow_ms, log_slow_request
         self.controller: Controller | None = None
         self.controller_listeners: ControllerListeners | None = None
         self.broker: BrokerNode | None = None
         self.admin: AdminListener | None = None
         self._seam = seam
-        self._process = process
+        self._version = version
         self._faults = None if replies is None else _faults(replies, seam)
         self._stop = trio.Event()
         self._failure: BaseException | None = None
@@ -143,7 +154,7 @@ class Node:
         if self.config.string("kraft.admin.listener"):
             from kraft.broker.admin.listener import AdminListener  # only nodes that have one need HTTP
 
-            self.admin = AdminListener(self, self._seam, self._process)
+            self.admin = AdminListener(self, self._seam, self._version)
 
     async def _start(self, nursery: trio.Nursery) -> None:
         if self._faults is not None:
@@ -160,6 +171,8 @@ class Node:
                 self.peers,
                 cluster_id=self.identity.cluster_id,
             )
+            from kraft.broker.serving.metrics.controller import register_controller_metrics
+
             register_controller_metrics(controller, self.metrics)
             serve_controller = partial(
                 run_controller, budget=self.gates.memory, faults=self._faults, meter=self.requests
@@ -211,19 +224,19 @@ async def serve(
     *,
     cluster_id: str | None = None,
     replies: ReplyPolicy | None = None,
-    process: ProcessFacts = NO_PROCESS,
+    version: Callable[[], str] = no_version,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
 
     Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
-    With `replies`, requests pass this policy, which whoever holds it may change while the node runs. `process` is what
-    the admin listener tells of the process.
+    With `replies`, requests pass this policy, which whoever holds it may change while the node runs. `version` gives
+    that of this package, for the admin listener.
     """
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)
     identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
-    node = Node(config, seam, identity, replies, process)
+    node = Node(config, seam, identity, replies, version)
     try:
         await node.run(task_status)
     except BaseExceptionGroup as group:

@@ -128,10 +128,11 @@ def set_title(config: NodeConfig, note: str = "") -> None:
 async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) -> None:
     import trio
 
-    from kraft.broker.node.serve import ProcessFacts, serve
+    from kraft.broker.node.serve import serve
+    from kraft.broker.serving.metrics.process import register_process_metrics
     from kraft.runtime import RuntimeSettings, open_seam
     from kraft.runtime.garbage import GarbagePolicy
-    from kraft.runtime.process_metrics import package_version, process_text
+    from kraft.runtime.process import USAGE, package_version
 
     garbage = GarbagePolicy()
     garbage.start()
@@ -154,15 +155,9 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
         nursery.start_soon(garbage.run)
         if faults is not None:
             await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
-        serving = partial(
-            serve,
-            config,
-            seam,
-            cluster_id=cluster_id,
-            replies=replies,
-            process=ProcessFacts(process_text, package_version),
-        )
+        serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies, version=package_version)
         node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
+        register_process_metrics(USAGE, node.metrics)
         if node.admin is not None:
             status.tell(event="starting", admin=str(node.admin.address))
         nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)

@@ -273,7 +273,7 @@ class ServerConnection(FramedConnection):
     @property
     def has_unhandled_requests(self) -> bool:
         """Requests wait for their turn, or for what keeps the connection from handling them."""
-        return self._unhandled
+        return self._unhandled and self._start != self._end
 
     @property
     def hold_requests(self) -> bool:

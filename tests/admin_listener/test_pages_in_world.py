@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.serving.metrics.text import LINES_PER_STEP
 from kraft.seam import Address
 from kraft.sim.world import World
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
 from tests.admin_listener.http_peer import connect, get
 from tests.broker.world_cluster import FIRST_CONTROLLER, WorldCluster
 
@@ -71,7 +74,7 @@ def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
 def test_a_broker_without_its_controller_lives_but_is_not_ready() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")
-        world.crash(cluster.name(FIRST_CONTROLLER))
+        world.kill(cluster.name(FIRST_CONTROLLER))
         await world.sleep_ms(20_000)
         assert (await get(seam, at(cluster, 1), "/live"))[0] == 200
         status, body = await get(seam, at(cluster, 1), "/ready")
@@ -110,3 +113,21 @@ def test_a_connection_without_a_whole_request_ends_after_the_idle_time(trickle: 
         assert client.text == b""
 
     run(test, kraft_admin_idle_ms="1500")
+
+
+def test_partitions_are_in_the_metrics_only_when_asked_for() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("probe")
+        client = await cluster.connect(1, seam)
+        cls = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
+        count = 2 * LINES_PER_STEP + 1  # in more than one piece
+        topic = messages.build(cls, name="orders", num_partitions=count, replication_factor=1)
+        assert (await client.ask(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout=10_000)).topics[0].error_code == 0
+        await world.sleep_ms(500)
+        name = '\nkafka_cluster_partition_insyncreplicascount{partition="'
+        assert (await get(seam, at(cluster, 1), "/metrics"))[1].count(name) == 0
+        text = (await get(seam, at(cluster, 1), "/metrics?partitions=1"))[1]
+        assert text.count("\nkafka_cluster_partition_insyncreplicascount{") >= count - 2
+        assert text.count("# TYPE kafka_cluster_partition_insyncreplicascount gauge") == 1
+
+    run(test)

@@ -22,12 +22,13 @@ reporter writes them. A name and its kind never change while a node runs.
 The times of a request (`RequestMetrics`) are taken of every request while there are few, and of about 200 a second
 while there are many. Counts and sums are scaled to all requests.
 
-Not there, for the features are not: metrics of transactions, delegation tokens, SASL authentication, tiered storage and
-client telemetry. A node has no JVM, so it has no `java_lang` metrics.
+Not there, for the features are not: metrics of transactions, delegation tokens, SASL authentication, client quotas,
+conversion of old record formats, tiered storage and client telemetry. A node has no JVM, so it has no `java_lang`
+metrics. Lag of consumer groups needs the ends of logs that other brokers lead: `kraft groups` shows it.
 
 This page is generated: `make docs`.
 """
-_WHERE = {Where.BROKER: "brokers", Where.CONTROLLER: "controllers", Where.BOTH: "all nodes"}
+_WHERE = {Where.BROKER: "brokers", Where.CONTROLLER: "controllers", Where.BOTH: "all nodes", Where.PROCESS: "processes"}
 _KINDS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram", Kind.INFO: "info"}
 
 

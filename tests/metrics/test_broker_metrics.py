@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from kraft.wire.api_keys import ApiKey
 from tests.data_plane.plane import Plane, batch, error, run
 
 TOPICS, REPLICAS = "BrokerTopicMetrics", "ReplicaManager"
@@ -83,6 +84,8 @@ def test_a_follower_shows_its_fetches_and_how_far_it_is_behind() -> None:
         labels = {"clientId": "broker-2-fetcher", "brokerHost": "b1", "brokerPort": "9092"}
         assert value(plane, "FetcherStats", "RequestsPerSec", broker_id=2, **labels) > 0
         assert value(plane, "FetcherStats", "BytesPerSec", broker_id=2, **labels) > 0
+        await plane.world.sleep_ms(5_000)
+        assert value(plane, "ReplicaFetcherManager", "MinFetchRate", broker_id=2, clientId="Replica") > 0
         (followed,) = (
             one
             for fetcher in plane.cluster.node(2).broker.broker.replicas.roles.fetchers  # type: ignore[union-attr]
@@ -169,3 +172,42 @@ def test_a_log_directory_that_failed_is_shown() -> None:
         assert value(plane, "LogManager", "OfflineLogDirectoryCount", group="kafka.log") == 1
 
     run(test, controllers=1, brokers=1, log_dirs="/data,/more")
+
+
+def test_bytes_of_a_reassignment_are_counted_at_both_ends_while_it_goes_on() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", factor=1, leader=1)
+        sent = batch("a" * 1_000)
+        assert not error(await plane.produce("orders", sent))
+        assert value(plane, REPLICAS, "ReassigningPartitions") == 0
+        plane.world.pause("b2")
+        client = await plane.client(1)
+        topics = [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1, 2]}]}]
+        await client.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=10_000)
+        await plane.until(lambda: value(plane, REPLICAS, "ReassigningPartitions") == 1)
+        assert value(plane, REPLICAS, "UnderReplicatedPartitions") == 0, "what is only being added does not count"
+        plane.world.resume("b2")
+        await plane.until(lambda: value(plane, REPLICAS, "ReassigningPartitions") == 0, 60_000)
+        assert value(plane, TOPICS, "ReassignmentBytesInPerSec", broker_id=2, topic="orders") == len(sent)
+        assert value(plane, TOPICS, "ReassignmentBytesOutPerSec", topic="orders") >= len(sent)
+
+    run(test, controllers=1, brokers=2)
+
+
+def test_a_fetch_session_that_makes_room_for_another_counts_as_evicted() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", partitions=2)
+
+        async def open_session(indexes: range) -> None:
+            client = await plane.another_client()
+            wishes = [("orders", index, 0) for index in indexes]
+            await plane.fetch_many(wishes, client=client, session_epoch=0)
+
+        await open_session(range(1))
+        assert value(plane, "FetchSessionCache", "NumIncrementalFetchSessions") == 1
+        await plane.world.sleep_ms(200_000)
+        await open_session(range(2))
+        assert value(plane, "FetchSessionCache", "NumIncrementalFetchPartitionsCached") == 2
+        assert value(plane, "FetchSessionCache", "IncrementalFetchSessionEvictionsPerSec") == 1
+
+    run(test, combined=1, max_incremental_fetch_session_cache_slots="1")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 
 from kraft.broker.node.metrics import Metrics
+from kraft.broker.serving.metrics.process import register_process_metrics
 from kraft.broker.serving.metrics.table import TABLE, Row, Where
+from kraft.runtime.process import USAGE
 from tests.data_plane.plane import Plane, batch, run
 
 LABELS_OF_TOTALS = ((), ("topic",))
@@ -48,3 +51,17 @@ def test_a_node_shows_the_metrics_of_its_roles_and_no_others(layout: dict[str, i
             check(node.metrics, Where.CONTROLLER)
 
     run(test, **layout)
+
+
+def test_a_process_shows_what_the_kernel_says_of_it() -> None:
+    metrics = Metrics()
+    register_process_metrics(USAGE, metrics)
+    check(metrics, Where.PROCESS)
+    found = {f"{name.type}_{name.name}": value for name, value in metrics.readings() if name.group == "process"}
+    process = psutil.Process()
+    assert found["cpu_seconds"] > 0
+    assert abs(found["start_time_seconds"] - process.create_time()) < 2
+    assert 0 < found["resident_memory_bytes"] < found["virtual_memory_bytes"]
+    assert 0 < found["open_fds"] <= found["max_fds"]
+    assert b"process_cpu_seconds_total " in metrics.exposition()
+    assert b"process_open_fds " in metrics.exposition()

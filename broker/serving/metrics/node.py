@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Kind
-from kraft.broker.serving.metrics.controller import register_image_counts
-from kraft.broker.serving.metrics.groups import register_group_metrics
+from kraft.broker.node.metrics import Kind, Metrics
 from kraft.broker.serving.metrics.quorum import register_metadata_metrics, register_quorum_metrics
 from kraft.broker.serving.metrics.rates import NS_PER_SECOND, Rate
-from kraft.broker.serving.metrics.replicas import register_throttles
 from kraft.broker.serving.metrics.requests import register_request_metrics
 
 if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.serve import Node
+    from kraft.broker.serving.metrics.rates import Rates
     from kraft.seam import Seam
 
 SERVER = "kafka.server"
@@ -33,10 +32,20 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
     if node.broker is not None:
         lifecycle = node.broker.broker.lifecycle
         metrics.gauge(SERVER, "KafkaServer", "BrokerState", lambda: lifecycle.state)
-        register_group_metrics(node.broker.broker.groups, node.rates, metrics)
-        register_throttles(node.broker.broker.replicas, metrics)
+        _register_broker(node.broker.broker, node.rates, metrics)
     if node.config.is_controller:
+        from kraft.broker.serving.metrics.controller import register_image_counts
+
         register_image_counts(node.publisher, metrics)
+
+
+def _register_broker(broker: Broker, rates: Rates, metrics: Metrics) -> None:
+    # A controller alone needs none of the broker, and starts sooner without it.
+    from kraft.broker.serving.metrics.groups import register_group_metrics
+    from kraft.broker.serving.metrics.replicas import register_rates
+
+    register_group_metrics(broker.groups, rates, metrics)
+    register_rates(broker.replicas, rates, metrics)
 
 
 def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:

@@ -50,5 +50,5 @@ class Rates:
 
     def second_over(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        for rate in self._rates:
+        for rate in list(self._rates):  # a count may add rates
             rate.sample(now_ns)

@@ -4,6 +4,7 @@ ReplicaManager, Partition, AbstractFetcherManager and FetchSessionCache."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kraft.broker.node.metrics import Kind, Labelled, Metrics
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.fetcher import LeaderFetcher
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.broker.serving.metrics.rates import Rate, Rates
 
 GROUP = "kafka.server"
 REPLICAS, FETCHERS, STATS = "ReplicaManager", "ReplicaFetcherManager", "FetcherStats"
@@ -55,10 +57,29 @@ def _producers(manager: ReplicaManager) -> int:
     return sum(len(log.producers.entries) for log in logs if log is not None)
 
 
-def register_throttles(manager: ReplicaManager, metrics: Metrics) -> None:
-    """The rates that the replication throttles measure."""
+def register_rates(manager: ReplicaManager, rates: Rates, metrics: Metrics) -> None:
+    """The slowest fetcher's requests per second, and the rates that the replication throttles measure."""
+    measured: dict[LeaderFetcher, Rate] = {}
+
+    def slowest() -> float:
+        busy = [fetcher for fetcher in manager.roles.fetchers if len(fetcher)]
+        return min((measured[fetcher]() for fetcher in busy if fetcher in measured), default=0)
+
+    def meet() -> float:
+        """Called once a second: a rate for each fetcher that has none."""
+        for fetcher in manager.roles.fetchers:
+            if fetcher not in measured:
+                measured[fetcher] = rates.of(partial(_requests, fetcher))
+        return len(measured)
+
+    rates.of(meet)
+    metrics.gauge(GROUP, FETCHERS, "MinFetchRate", slowest, clientId="Replica")
     metrics.gauge(GROUP, "LeaderReplication", "byte-rate", lambda: manager.leader_quota.measured_rate)
     metrics.gauge(GROUP, "FollowerReplication", "byte-rate", lambda: manager.follower_quota.measured_rate)
+
+
+def _requests(fetcher: LeaderFetcher) -> float:
+    return fetcher.requests
 
 
 # counts of replicas

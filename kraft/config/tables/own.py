@@ -70,4 +70,13 @@ KEYS: tuple[ConfigKey, ...] = (
         "Strimzi's or Confluent's rules for jmx_exporter, or those that kafbat UI reads.",
         one_of("reporter", "strimzi", "confluent", "kafbat"),
     ),
+    key(
+        "kraft.slow.request.ms",
+        INT,
+        "1000",
+        "A request that takes longer is logged with its parts: queue, local, remote, send. What a fetch or a member of "
+        "a group waits for does not count. All are looked at while requests are few, a sample when there are many. "
+        "-1: none is logged.",
+        at_least(-1),
+    ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kraft.broker.serving.metrics.table.data import LOGS, REPLICAS, THROTTLES, TOPICS
 from kraft.broker.serving.metrics.table.groups import GROUPS
 from kraft.broker.serving.metrics.table.metadata import CONTROLLERS, QUORUM
+from kraft.broker.serving.metrics.table.process import USAGE
 from kraft.broker.serving.metrics.table.requests import NODE, REQUESTS
 from kraft.broker.serving.metrics.table.rows import Row, Where
 
@@ -25,4 +26,5 @@ TABLE: tuple[Row, ...] = (
     *CONTROLLERS,
     *QUORUM,
     *NODE,
+    *USAGE,
 )

@@ -65,6 +65,7 @@ REPLICAS = (
         BROKER,
         {
             "MaxLag": "Most committed records that a follower here has still to fetch.",
+            "MinFetchRate": "Fetches per second of the follower's connection that fetches least often.",
             "FailedPartitionsCount": "Partitions that followers here have stopped to fetch.",
         },
         labels=("clientId",),

@@ -13,6 +13,8 @@ class Where(Flag):
 
     BROKER = auto()
     CONTROLLER = auto()
+    PROCESS = auto()
+    """Nodes of either role that are a process of their own; not those inside of an application's tests."""
     BOTH = BROKER | CONTROLLER
 
 
@@ -34,7 +36,7 @@ class Row:
         return self.group, self.type, self.name
 
 
-BROKER, CONTROLLER, BOTH = Where.BROKER, Where.CONTROLLER, Where.BOTH
+BROKER, CONTROLLER, PROCESS, BOTH = Where.BROKER, Where.CONTROLLER, Where.PROCESS, Where.BOTH
 GAUGE, COUNTER, HISTOGRAM, INFO = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM, Kind.INFO
 
 
