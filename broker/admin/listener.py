@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kraft.broker.serving.metrics.quorum import quorum_state
 from kraft.config.listeners import parse_host_port
 from kraft.seam import Address, Binding, CloseReason, Seam, Transport
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 LISTENER = "ADMIN"
 KEY = "kraft.admin.listener"
 LOOPBACK = "127.0.0.1"
+SETTLED = frozenset({"leader", "follower", "observer"})
+"""A voter in any other state of the quorum has lost its leader."""
 LOOK_MS = 500
 """Between two looks at idle connections and at how far the metadata are replayed."""
 LAG_MS_MAX = 1_000
@@ -48,17 +51,22 @@ class AdminListener:
         return self._bound.address
 
     def not_ready(self) -> str | None:
-        """Why the node should get no work; None if it should."""
-        node = self._node
-        if node.is_stopping:
+        """Why the node should get no work; None if it should. A broker goes on to serve while there is no controller;
+        then it stays ready, or a cluster without controllers would lose its brokers too."""
+        if self._node.is_stopping:
             return "the node is stopping"
-        leader_id = node.publisher.leader_id
-        if leader_id is None:
-            return "no leader of the metadata quorum is known"
+        reason = self._controller_not_ready() if self._node.config.is_controller else None
+        return reason or (self._broker_not_ready() if self._node.config.is_broker else None)
+
+    def _controller_not_ready(self) -> str | None:
+        node = self._node
+        state = quorum_state(node.quorum)
+        if node.publisher.leader_id is None or state not in SETTLED:
+            return f"no leader of the metadata quorum is known; this node is {state}"
         self._look_at_replay()
         if self._clock.monotonic_ms() - self._replayed_ms > LAG_MS_MAX:
             return f"the metadata are replayed to {node.publisher.image.offset} of {node.quorum.high_watermark}"
-        return None if node.broker is None else self._broker_not_ready()
+        return None
 
     def _broker_not_ready(self) -> str | None:
         from kraft.broker.node.lifecycle import BrokerState  # a controller alone has none of the broker's modules

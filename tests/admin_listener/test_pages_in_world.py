@@ -24,10 +24,10 @@ def at(cluster: WorldCluster, node_id: int) -> Address:
     return Address(cluster.name(node_id), PORT)
 
 
-def run(test: Test, *, listener: str = "0.0.0.0:9404", **settings: Any) -> None:
+def run(test: Test, *, controllers: int = 1, **settings: Any) -> None:
     async def main(world: World) -> None:
-        given = {"kraft_admin_listener": listener, **settings}
-        cluster = WorldCluster(world, controllers=1, brokers=1, **given)
+        given = {"kraft_admin_listener": f"0.0.0.0:{PORT}", **settings}
+        cluster = WorldCluster(world, controllers=controllers, brokers=1, **given)
         cluster.start()
         await cluster.wait_ready()
         await test(world, cluster)
@@ -71,18 +71,43 @@ def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
     run(test)
 
 
-def test_a_broker_without_its_controller_lives_but_is_not_ready() -> None:
+def test_a_broker_that_loses_its_controllers_stays_ready() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        world.kill(cluster.name(FIRST_CONTROLLER))
+        await world.sleep_ms(20_000)
+        assert (await get(world.node("probe"), at(cluster, 1), "/ready"))[0] == 200
+
+    run(test)
+
+
+def test_a_broker_that_finds_no_controller_lives_but_is_not_ready() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")
         world.kill(cluster.name(FIRST_CONTROLLER))
-        await world.sleep_ms(20_000)
+        world.kill(cluster.name(1))
+        world.restart(cluster.name(1))
+        await world.sleep_ms(2_000)
         assert (await get(seam, at(cluster, 1), "/live"))[0] == 200
         status, body = await get(seam, at(cluster, 1), "/ready")
-        assert status == 503
-        assert json.loads(body) == {"ready": False, "reason": "no leader of the metadata quorum is known"}
+        assert (status, json.loads(body)) == (503, {"ready": False, "reason": "the broker's state is STARTING"})
         assert (await get(seam, at(cluster, 1), "/v1/ready"))[0] == 503
 
     run(test)
+
+
+def test_a_controller_without_a_majority_lives_but_is_not_ready() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam = world.node("probe")
+        for controller_id in (FIRST_CONTROLLER, FIRST_CONTROLLER + 1):
+            world.kill(cluster.name(controller_id))
+        await world.sleep_ms(20_000)
+        address = at(cluster, FIRST_CONTROLLER + 2)
+        assert (await get(seam, address, "/live"))[0] == 200
+        status, body = await get(seam, address, "/ready")
+        assert status == 503
+        assert json.loads(body)["reason"].startswith("no leader of the metadata quorum is known")
+
+    run(test, controllers=3)
 
 
 def test_a_connection_above_the_maximum_gets_503_that_names_the_key() -> None:

@@ -66,9 +66,9 @@ KEYS: tuple[ConfigKey, ...] = (
         "kraft.metrics.names",
         STRING,
         "reporter",
-        "The names of metrics at /metrics that is asked for without ?names=: those of the Strimzi Metrics Reporter, of "
-        "Strimzi's or Confluent's rules for jmx_exporter, or those that kafbat UI reads.",
-        one_of("reporter", "strimzi", "confluent", "kafbat"),
+        "The names of metrics at /metrics that is asked for without ?names=: those of the Strimzi Metrics Reporter, or of "
+        "Strimzi's or Confluent's rules for jmx_exporter.",
+        one_of("reporter", "strimzi", "confluent"),
     ),
     key(
         "kraft.slow.request.ms",
