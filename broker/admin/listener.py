@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kraft.broker.serving.metrics.quorum import quorum_state
 from kraft.config.listeners import parse_host_port
+from kraft.raft.state import Follower
 from kraft.seam import Address, Binding, CloseReason, Seam, Transport
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class AdminListener:
         state = quorum_state(node.quorum)
         if node.publisher.leader_id is None or state not in SETTLED:
             return f"no leader of the metadata quorum is known; this node is {state}"
+        role = None if node.quorum.replica is None else node.quorum.replica.role
+        if isinstance(role, Follower) and role.lost_since_ms is not None:
+            return f"the leader of the metadata quorum, {node.publisher.leader_id}, does not answer"
         self._look_at_replay()
         if self._clock.monotonic_ms() - self._replayed_ms > LAG_MS_MAX:
             return f"the metadata are replayed to {node.publisher.image.offset} of {node.quorum.high_watermark}"

@@ -66,7 +66,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "kraft.metrics.names",
         STRING,
         "reporter",
-        "The names of metrics at /metrics that is asked for without ?names=: those of the Strimzi Metrics Reporter, or of "
+        "The names of metrics at /metrics that is asked for without ?names=: those of the Strimzi Metrics Reporter, of "
         "Strimzi's or Confluent's rules for jmx_exporter.",
         one_of("reporter", "strimzi", "confluent"),
     ),
