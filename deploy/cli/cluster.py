@@ -162,7 +162,15 @@ def status(
     nodes = cluster.status()
     if as_json:
         rows = [
-            {"node": n.node_id, "roles": n.roles, "ports": n.ports, "pid": n.pid, "state": n.state, "ended": n.ended}
+            {
+                "node": n.node_id,
+                "roles": n.roles,
+                "ports": n.ports,
+                "pid": n.pid,
+                "state": n.state,
+                "ended": n.ended,
+                "admin": n.admin,
+            }
             for n in nodes
         ]
         up_now = any(n.pid is not None for n in nodes)
@@ -171,8 +179,8 @@ def status(
     print(f"{cluster.folder.path}  {where_text(cluster, '  ')}  cluster {cluster.cluster_id}")
     show(
         False,
-        ["node", "roles", "ports", "pid", "state", "ended"],
-        [(n.node_id, n.roles, n.ports, n.pid, n.state, n.ended) for n in nodes],
+        ["node", "roles", "ports", "admin", "pid", "state", "ended"],
+        [(n.node_id, n.roles, n.ports, n.admin, n.pid, n.state, n.ended) for n in nodes],
     )
     if not cluster.is_up:
         print(f"start it again with {cluster.folder.start_command}")

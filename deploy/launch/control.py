@@ -50,6 +50,8 @@ class NodeStatus:
     state: str
     ended: str
     starts: int
+    admin: str = ""
+    """HOST:PORT of its admin listener; empty if it has none, or does not run."""
 
 
 class LocalCluster:
@@ -297,14 +299,15 @@ class LocalCluster:
     def _status_of(self, plan: NodePlan, told: dict[str, Any] | None) -> NodeStatus:
         node_id = plan.node_id
         if told is not None:
-            return NodeStatus(
-                node_id, plan.roles, plan.ports, told["pid"], told["state"], told["ended"], told["starts"]
-            )
+            pid, admin = told["pid"], told.get("admin", "")
+            return NodeStatus(node_id, plan.roles, plan.ports, pid, told["state"], told["ended"], told["starts"], admin)
         identity = read_identity(self.folder.node(node_id))
         if identity is None or not identity.is_alive:
             return NodeStatus(node_id, plan.roles, plan.ports, None, "ended", "", 0)
         state = "paused" if identity.is_stopped else "running"
-        return NodeStatus(node_id, plan.roles, plan.ports, identity.pid, state, "", 0)
+        return NodeStatus(
+            node_id, plan.roles, plan.ports, identity.pid, state, "", 0, self.folder.admin_address(node_id)
+        )
 
     def _start_by_exec(self, node_id: int) -> None:
         folder = self.folder.node(node_id)

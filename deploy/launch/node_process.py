@@ -132,7 +132,7 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
     from kraft.broker.serving.metrics.process import register_process_metrics
     from kraft.runtime import RuntimeSettings, open_seam
     from kraft.runtime.garbage import GarbagePolicy
-    from kraft.runtime.process import USAGE
+    from kraft.runtime.process import USAGE, package_version
 
     garbage = GarbagePolicy()
     garbage.start()
@@ -155,9 +155,11 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
         nursery.start_soon(garbage.run)
         if faults is not None:
             await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
-        serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies)
+        serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies, version=package_version)
         node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
         register_process_metrics(USAGE, node.metrics)
+        if node.admin is not None:
+            status.tell(event="starting", admin=str(node.admin.address))
         nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")

@@ -54,3 +54,13 @@ USAGE: Mapping[str, Reading] = MappingProxyType(
     }
 )
 """Name → present value; each call asks the kernel."""
+
+
+def package_version() -> str:
+    """The installed version of this package."""
+    from importlib.metadata import PackageNotFoundError, version  # the start of a node does without
+
+    try:
+        return version("pykraft")
+    except PackageNotFoundError:
+        return "unknown"

@@ -33,6 +33,8 @@ PARTS = (
     "ThrottleTimeMs",
     "RequestBytes",
 )
+WAITING_BY_REQUEST = frozenset({"Fetch", "JoinGroup", "SyncGroup"})
+"""Their remote time is what the client asked for, or other clients take: it does not make them slow."""
 FETCH = int(ApiKey.FETCH)
 PRODUCE = int(ApiKey.PRODUCE)
 FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
@@ -61,6 +63,8 @@ class RequestMeter:
         "fetched_partitions",
         "follower_fetches",
         "long_produces",
+        "slow",
+        "slow_ms",
         "times",
         "until_timed",
     )
@@ -79,6 +83,10 @@ class RequestMeter:
         """Partitions in answers to fetches, those with errors included."""
         self.times: dict[str, tuple[Histogram, ...]] = {}
         """Request name → a histogram for each of PARTS."""
+        self.slow_ms = float("inf")
+        """A timed request that takes longer is handed to `slow`."""
+        self.slow: Callable[[str, dict[str, float]], None] = lambda name, parts: None
+        """Called with the request's name and its parts by their names."""
         self.every = 1
         self.until_timed = 1
         self._timed = 0
@@ -161,11 +169,19 @@ class RequestMeter:
 
     def record(self, name: str, values: tuple[float, ...], weight: int) -> None:
         """Add one request's parts, in the order of PARTS."""
+        if values[0] >= self.slow_ms:
+            self._report_slow(name, values)
         histograms = self.times.get(name)
         if histograms is None:
             histograms = self.times[name] = tuple(Histogram() for _ in PARTS)
         for histogram, value in zip(histograms, values, strict=True):
             histogram.update(value, weight)
+
+    def _report_slow(self, name: str, values: tuple[float, ...]) -> None:
+        parts = dict(zip(PARTS, values, strict=True))
+        waited_ms = parts["RemoteTimeMs"] if name in WAITING_BY_REQUEST else 0
+        if name not in (FETCH_CONSUMER, FETCH_FOLLOWER) and parts["TotalTimeMs"] - waited_ms >= self.slow_ms:
+            self.slow(name, parts)
 
 
 class RequestTiming:

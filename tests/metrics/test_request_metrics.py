@@ -164,3 +164,33 @@ def test_fetches_of_followers_have_a_name_of_their_own() -> None:
         assert ("MetadataFetch", "NONE") in {(name, error) for name, error, _ in controller.error_counts()}
 
     run(test, controllers=1, brokers=2)
+
+
+def test_a_request_above_the_slow_time_is_reported_with_its_parts() -> None:
+    served = Served()
+    reported: list[tuple[str, dict[str, float]]] = []
+    served.meter.slow_ms = 10
+    served.meter.slow = lambda name, parts: reported.append((name, parts))
+    served.handler_ms = 4
+    served.send()
+    served.requests[0].respond(b"1")
+    drain(served.connection)
+    assert not reported
+    served.handler_ms = 12
+    served.send()
+    served.requests[1].respond(b"2")
+    drain(served.connection)
+    ((name, parts),) = reported
+    assert (name, parts["LocalTimeMs"]) == ("Metadata", 12)
+
+
+def test_the_wait_that_a_fetch_asks_for_does_not_make_it_slow() -> None:
+    meter = RequestMeter(lambda: 0)
+    reported: list[str] = []
+    meter.slow_ms = 10
+    meter.slow = lambda name, parts: reported.append(name)
+    waited = tuple({"TotalTimeMs": 500.0, "RemoteTimeMs": 495.0}.get(part, 0.0) for part in PARTS)
+    meter.record("Fetch", waited, 1)
+    assert not reported
+    meter.record("Produce", waited, 1)
+    assert reported == ["Produce"]

@@ -42,7 +42,7 @@ def register_quorum_metrics(quorum: Quorum, rates: Rates, idle: Rate, metrics: M
         metrics.gauge(GROUP, RAFT, name, value)
 
     measures, peers = quorum.measures, quorum.peers
-    metrics.enumerate(GROUP, RAFT, "current-state", Kind.INFO, lambda: [({"current_state": _state(quorum)}, 1)])
+    metrics.enumerate(GROUP, RAFT, "current-state", Kind.INFO, lambda: [({"current_state": quorum_state(quorum)}, 1)])
     gauge("current-leader", lambda: _id(quorum.leader_and_epoch[0]))
     gauge("current-epoch", lambda: quorum.leader_and_epoch[1])
     gauge("current-vote", lambda: _vote(quorum))
@@ -88,7 +88,7 @@ def register_metadata_metrics(publisher: MetadataPublisher, quorum: Quorum, cloc
     metrics.gauge(GROUP, emitter, "LatestSnapshotGeneratedAgeMs", lambda: _snapshot_age_ms(measures, clock))
 
 
-def _state(quorum: Quorum) -> str:
+def quorum_state(quorum: Quorum) -> str:
     replica = quorum.replica
     if replica is None:
         return "unattached"

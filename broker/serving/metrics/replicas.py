@@ -131,7 +131,7 @@ def _assigned(partition: Partition) -> int:
 def _register_partitions(manager: ReplicaManager, metrics: Metrics) -> None:
     def per_partition(name: str, value: Callable[[Partition], float]) -> None:
         def read() -> Labelled:
-            for partition in manager.hosted:
+            for partition in list(manager.hosted):  # others may have a turn between two of them
                 yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
 
         metrics.enumerate("kafka.cluster", "Partition", name, Kind.GAUGE, read, is_on_demand=True)
@@ -182,7 +182,7 @@ def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
 
 
 def _lags(fetchers: list[LeaderFetcher]) -> Labelled:
-    for fetcher in fetchers:
-        for one in fetcher.all_followed:
+    for fetcher in list(fetchers):
+        for one in list(fetcher.all_followed):
             labels = {"topic": one.partition.topic, "partition": str(one.partition.index)}
             yield labels | {"clientId": fetcher.client_id}, one.lag
