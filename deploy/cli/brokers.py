@@ -101,7 +101,7 @@ def drain(
         left = connection.run(lambda admin: find_drain_plan(admin, broker)).before
         if left:
             raise CommandFailed(
-                f"{plural(len(left), 'replica')} came to broker {broker} meanwhile, of new topics: give this command again"
+                f"{plural(len(left), 'replica')} came to broker {broker} meanwhile (new topics): run this command again"
             )
     if unregister:
         connection.run(lambda admin: _unregister(admin, broker))
