@@ -24,26 +24,28 @@ PAUSE_SECONDS = 0.005
 
 @dataclass
 class Load:
-    """What the producer reported, once it has ended."""
+    """What the producer reported, once it has ended. Its records are `name:number`."""
 
+    name: str
     acknowledged: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def require_each_once(self, kraft: Command, bootstrap: str) -> None:
         """AssertionError unless every acknowledged record is read exactly once, and none failed."""
         lines = kraft.run("consume", TOPIC, "-b", bootstrap).splitlines()
-        counts = Counter(map(int, lines))
+        counts = Counter(lines)
         assert self.failed == []
         assert len(self.acknowledged) > 0
-        wrong = {number: counts[number] for number in self.acknowledged if counts[number] != 1}
+        records = [f"{self.name}:{number}" for number in self.acknowledged]
+        wrong = {record: counts[record] for record in records if counts[record] != 1}
         assert wrong == {}
 
 
 @contextmanager
-def under_load(bootstrap: str) -> Iterator[Load]:
+def under_load(bootstrap: str, name: str = "load") -> Iterator[Load]:
     """Produce to a topic that exists while the body runs."""
-    load = Load()
-    command = [sys.executable, "-m", "tests.deploy.load", bootstrap]
+    load = Load(name)
+    command = [sys.executable, "-m", "tests.deploy.load", bootstrap, name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -57,7 +59,7 @@ def under_load(bootstrap: str) -> Iterator[Load]:
         process.wait()
 
 
-async def _produce(bootstrap: str) -> None:
+async def _produce(bootstrap: str, name: str) -> None:
     deliveries = []
     is_over = trio.Event()
 
@@ -66,12 +68,12 @@ async def _produce(bootstrap: str) -> None:
         is_over.set()
 
     async with Producer(bootstrap_servers=bootstrap) as producer, trio.open_nursery() as nursery:
-        await producer.send(TOPIC, b"0")
+        await producer.send(TOPIC, f"{name}:0".encode())
         print("first", flush=True)
         nursery.start_soon(wait_end)
         while not is_over.is_set():
             number = len(deliveries) + 1
-            deliveries.append(await producer.enqueue(TOPIC, b"%d" % number))
+            deliveries.append(await producer.enqueue(TOPIC, f"{name}:{number}".encode()))
             await trio.sleep(PAUSE_SECONDS)
         await producer.flush()
     failed = [str(one.outcome) for one in deliveries if isinstance(one.outcome, DeliveryFailed)]
@@ -80,4 +82,4 @@ async def _produce(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(_produce, sys.argv[1])
+    trio.run(_produce, *sys.argv[1:])

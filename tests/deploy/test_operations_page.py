@@ -72,7 +72,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 @pytest.mark.slow
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if commands(text)])
 def test_a_section_followed_under_load_loses_nothing(shell: Shell, section: str) -> None:
-    with under_load(shell.bootstrap) as load:
+    with under_load(shell.bootstrap, section) as load:
         shell.run(commands(SECTIONS[section]))
     load.require_each_once(shell.kraft, shell.bootstrap)
     assert "out_of_sync" in shell.run("kraft brokers list --json")
