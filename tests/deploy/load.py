@@ -56,7 +56,7 @@ def under_load(bootstrap: str, name: str = "load") -> Iterator[Load]:
         load.acknowledged, load.failed = report["acknowledged"], report["failed"]
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 async def _produce(bootstrap: str, name: str) -> None:

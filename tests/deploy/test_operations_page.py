@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,16 @@ START = CHAPTER.split("\n### ")[0]
 RUN_SECONDS_MAX = 100
 
 
+QUORUM = "Add a controller"
+"""The section that has a cluster of its own."""
+
+
+def blocks(text: str) -> list[str]:
+    return [str(found) for found in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)]
+
+
 def commands(text: str) -> str:
-    return "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    return "\n".join(blocks(text))
 
 
 class Shell:
@@ -42,7 +51,7 @@ class Shell:
         command.chmod(0o755)
 
     def run(self, program: str) -> str:
-        for written in ("9092", "9093", "9094"):
+        for written in ("9092", "9093", "9094", "9192", "9193"):
             program = program.replace(written, str(self.port + int(written) - 9092))
         environment = {
             **os.environ,
@@ -70,10 +79,32 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if commands(text)])
+@pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if blocks(text) and name != QUORUM])
 def test_a_section_followed_under_load_loses_nothing(shell: Shell, section: str) -> None:
     with under_load(shell.bootstrap, section) as load:
         shell.run(commands(SECTIONS[section]))
     load.require_each_once(shell.kraft, shell.bootstrap)
     assert "out_of_sync" in shell.run("kraft brokers list --json")
     assert shell.kraft.json("topics", "describe", "--under-replicated", "-b", shell.bootstrap) == []
+
+
+@pytest.mark.slow
+def test_a_controller_added_and_removed_under_load_loses_nothing(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, ClusterLayout(combined=2))
+    bootstrap = f"127.0.0.1:{shell.port}"
+    begin, add, remove = blocks(SECTIONS[QUORUM])
+    try:
+        shell.run(begin)
+        with under_load(bootstrap) as load:
+            assert re.search(r"^ +2  voter", shell.run(add), re.MULTILINE)
+            shell.bootstrap = bootstrap
+            shell.run(remove)
+        load.require_each_once(shell.kraft, bootstrap)
+        voters = [
+            row["node"] for row in shell.kraft.json("quorum", "-b", bootstrap)["replicas"] if row["role"] == "leader"
+        ]
+        assert voters == [1]
+    finally:
+        for noted in tmp_path.glob("*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(noted.read_text()), 9)
