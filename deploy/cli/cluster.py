@@ -139,7 +139,7 @@ def _launch(data: str | None, given: Mapping[str, Any], log_level: str) -> Local
 
 def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop all nodes of the cluster cleanly."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     was_up = cluster.is_up
     killed = cluster.down()
     if as_json:
@@ -158,7 +158,7 @@ def status(
     if every:
         show(as_json, ["data", "bootstrap", "up"], _started())
         return
-    cluster = _find(data)
+    cluster = find_cluster(data)
     nodes = cluster.status()
     if as_json:
         rows = [
@@ -197,7 +197,7 @@ def logs(
     as_json: JsonOption = False,
 ) -> None:
     """Show the logs of nodes, their lines by time."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     chosen = cluster.node_ids if node is None else [cluster.folder.plan(node).node_id]
     positions = dict.fromkeys(chosen, 0)
     found = _read_logs(cluster, positions)
@@ -231,29 +231,29 @@ def _print_logs(lines: dict[int, list[str]], as_json: bool) -> None:
 
 def kill(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Kill a node with SIGKILL: it gets no chance to say goodbye."""
-    _done(as_json, node, "killed", _find(data).kill(node))
+    _done(as_json, node, "killed", find_cluster(data).kill(node))
 
 
 def stop(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop a node cleanly: it hands its leaderships over first."""
-    _done(as_json, node, "stopped", _find(data).stop(node))
+    _done(as_json, node, "stopped", find_cluster(data).stop(node))
 
 
 def start(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Start a node that was killed or stopped, and wait until it serves."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     cluster.start(node)
     _done(as_json, node, "started", next(n.pid for n in cluster.status() if n.node_id == node))
 
 
 def pause(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Freeze a node with SIGSTOP: to the others it looks like one that hangs."""
-    _done(as_json, node, "paused", _find(data).pause(node))
+    _done(as_json, node, "paused", find_cluster(data).pause(node))
 
 
 def resume(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Let a paused node go on."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     was_paused = any(n.node_id == node and n.state == "paused" for n in cluster.status())
     _done(as_json, node, "resumed" if was_paused else "was not paused", cluster.resume(node))
 
@@ -264,7 +264,7 @@ def _started() -> list[tuple[str, str, bool]]:
     return [(str(one.path), one.read()[0].bootstrap_servers(), one.runs) for one in started_folders()]
 
 
-def _find(data: str | None) -> LocalCluster:
+def find_cluster(data: str | None) -> LocalCluster:
     from kraft.deploy.launch.control import LocalCluster
     from kraft.deploy.launch.folder import ClusterFolder, last_folder
 

@@ -126,6 +126,13 @@ class LocalCluster:
         zygote = read_note(self.folder.zygote_identity)
         return (zygote is not None and zygote.is_alive) or any(status.pid is not None for status in self.status())
 
+    def require_all_up(self) -> None:
+        """LaunchError that names the nodes that do not run."""
+        missing = [one.node_id for one in self.status() if one.state not in ("ready", "running")]
+        if missing:
+            how = ", ".join(f"kraft start {node_id}" for node_id in missing)
+            raise LaunchError("not-running", f"not all nodes of {self.folder.path} serve; start them first: {how}")
+
     @property
     def is_ending(self) -> bool:
         """Whether the launcher stops all nodes, or has ended in order after it: by `kraft down` from elsewhere."""
