@@ -12,6 +12,7 @@ from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print
 
 if TYPE_CHECKING:
     from kraft.client.consumer import Consumer
+    from kraft.client.producer import Producer
     from kraft.deploy.console.settings import ConsoleSettings
 
 HOST = "127.0.0.1"
@@ -37,6 +38,10 @@ def console(
         list[str] | None,
         typer.Option("--metrics", metavar="NODE=HOST:PORT", help="Where a node's /metrics is; may be repeated."),
     ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option("--schema-registry", metavar="URL", help="Where the schemas of Avro records are: http://HOST:PORT."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a cluster in the browser: http://127.0.0.1:8480. Reads only, unless --allow-changes is given."""
@@ -49,6 +54,13 @@ def console(
 
         return Consumer(**{**connection.consumer_settings(), **more})
 
+    def producer(**more: object) -> Producer:
+        from kraft.client.producer import Producer
+
+        return Producer(**{**connection.producer_settings(), **more})
+
+    if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
+        raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
     try:
         listener = bound_socket(host, port)
     except CannotListen as problem:
@@ -57,10 +69,12 @@ def console(
         bootstrap=connection.bootstrap_servers,
         admin=connection.admin,
         consumer=consumer,
+        producer=producer,
         host=host,
         port=listener.getsockname()[1],
         allow_changes=allow_changes,
         data=_folder(data),
+        schema_registry=schema_registry,
         metrics=_addresses(metrics or []),
     )
 

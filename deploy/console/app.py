@@ -31,7 +31,12 @@ class Section:
     module: str
 
 
-SECTIONS = (Section("Overview", "/", "pages.overview"),)
+SECTIONS = (
+    Section("Overview", "/", "pages.overview"),
+    Section("Messages", "/messages", "messages"),
+    Section("History", "/history", "history"),
+    Section("Faults", "/faults", "faults"),
+)
 PARTS: tuple[str, ...] = ()
 """Modules with pages below those of a section."""
 

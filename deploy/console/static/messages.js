@@ -23,7 +23,7 @@
       return cell;
     }
     cell.append(element("span", one.form, "form"), element("pre", one.text));
-    if (one.cut) cell.append(element("span", `${one.cut} more bytes`, "muted"));
+    if (one.cut) cell.append(element("span", `${one.cut} more bytes`, "small"));
     if (one.problem) cell.append(element("span", one.problem, "warning"));
     return cell;
   };
@@ -32,7 +32,7 @@
     const line = element("tr", undefined, "new");
     const link = element("a", record.offset);
     link.href = `/messages/${body.dataset.topic}/${record.partition}/${record.offset}`;
-    const offset = element("td", undefined, "num");
+    const offset = element("td", undefined, "n");
     offset.append(link);
     const headers = element("td");
     for (const header of record.headers) {
@@ -40,7 +40,7 @@
       one.append(element("b", header.name), ` ${header.form === "null" ? "null" : header.text}`);
       headers.append(one);
     }
-    line.append(element("td", record.partition, "num"), offset, element("td", record.time, "time"),
+    line.append(element("td", record.partition, "n"), offset, element("td", record.time, "time"),
       shown(record.key), shown(record.value), headers);
     return line;
   };
