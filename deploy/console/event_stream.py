@@ -25,9 +25,7 @@ class EventStream:
 
     open_streams = 0
 
-    def __init__(
-        self, work: Callable[[Emit], Awaitable[None]], *, expected: tuple[type[Exception], ...] = ()
-    ) -> None:
+    def __init__(self, work: Callable[[Emit], Awaitable[None]], *, expected: tuple[type[Exception], ...] = ()) -> None:
         self._work = work
         self._expected = expected
         self._lock = trio.Lock()
@@ -67,7 +65,11 @@ class EventStream:
 
     async def _send(self, send: Send, text: str) -> None:
         async with self._lock:
-            message: Message = {"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": True}
+            message: Message = {
+                "type": "http.response.body",
+                "body": text.encode("utf-8", "replace"),
+                "more_body": True,
+            }
             await send(message)
 
     async def _beat(self, send: Send) -> None:

@@ -39,7 +39,8 @@ def read_board(data: Path) -> list[NodeFaults]:
     """Every node, in order."""
     folder = ClusterFolder(data)
     return [
-        _node_faults(folder, status.node_id, status.roles, status.state) for status in LocalCluster.find(folder).status()
+        _node_faults(folder, status.node_id, status.roles, status.state)
+        for status in LocalCluster.find(folder).status()
     ]
 
 
@@ -103,9 +104,11 @@ def _start(cluster: LocalCluster, form: Mapping[str, str]) -> str:
 def _cut(cluster: LocalCluster, form: Mapping[str, str]) -> str:
     """Cut the links of a node to a peer, or to all others, in both directions."""
     node = _node(cluster, form, "node")
-    peers = [one for one in cluster.node_ids if one != node] if form.get("peer") == "all" else [
-        _node(cluster, form, "peer")
-    ]
+    peers = (
+        [one for one in cluster.node_ids if one != node]
+        if form.get("peer") == "all"
+        else [_node(cluster, form, "peer")]
+    )
     if node in peers:
         raise BadAction(f"node {node} has no link to itself: choose another peer")
     done = _each_way(cluster, node, peers, lambda client, peer: client.link(peer, CUT))
@@ -145,9 +148,7 @@ ACTIONS: Mapping[str, Callable[[LocalCluster, Mapping[str, str]], str]] = Mappin
 )
 
 
-def _each_way(
-    cluster: LocalCluster, node: int, peers: list[int], change: Callable[[FaultClient, int], None]
-) -> str:
+def _each_way(cluster: LocalCluster, node: int, peers: list[int], change: Callable[[FaultClient, int], None]) -> str:
     """Change the links from a node to its peers and back; which. A node that does not run or has no fault control
     cannot change its side: LaunchError if no side could be changed."""
     done, problem = [], None

@@ -70,7 +70,9 @@ async def show(request: Request) -> Response:
         since_ms=None if asked.since is None else timeline.time_at(asked.since),
         rows=rows,
         is_cut=is_cut,
-        events=event_rows(timeline.around(asked.at, EVENTS_BEFORE, EVENTS_AFTER), timeline.image_at(timeline.end_offset)),
+        events=event_rows(
+            timeline.around(asked.at, EVENTS_BEFORE, EVENTS_AFTER), timeline.image_at(timeline.end_offset)
+        ),
         source=log.source,
     )
 

@@ -87,7 +87,9 @@ class Timeline:
         """Keep images up to so many events."""
         done, image = self._checkpoints[-1]
         while done + CHECKPOINT_EVENTS <= count:
-            image = self._replay(image, done, done + CHECKPOINT_EVENTS, self._entries[done + CHECKPOINT_EVENTS - 1].offset + 1)
+            image = self._replay(
+                image, done, done + CHECKPOINT_EVENTS, self._entries[done + CHECKPOINT_EVENTS - 1].offset + 1
+            )
             done += CHECKPOINT_EVENTS
             self._checkpoints.append((done, image))
 

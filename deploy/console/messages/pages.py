@@ -129,9 +129,7 @@ async def _rows(request: Request, records: tuple[ConsumerRecord, ...] | list[Con
     return [row_of(record, form, schemas) for record in records]
 
 
-def _page(
-    request: Request, query: Query, page: Page, rows: list[Row], problem: str, *, status: int = 200
-) -> Response:
+def _page(request: Request, query: Query, page: Page, rows: list[Row], problem: str, *, status: int = 200) -> Response:
     described = view_of(request).snapshot.topics.get(query.topic)
     begins = query.at(Where.BEGIN), query.at(Where.END)
     beside = {

@@ -52,9 +52,7 @@ class Reader:
         page = page_of(window, first, last, found, scan.positions, query.count, scan.scanned)
         return page if not in_time.cancelled_caught else _incomplete(page)
 
-    async def follow(
-        self, query: Query, tell: Callable[[list[ConsumerRecord], int], Awaitable[None]]
-    ) -> None:
+    async def follow(self, query: Query, tell: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
         """Give records as they come, from the end on, without end: those that match, and how many were left out."""
         pattern = query.only.compiled()
         async with self.admin() as admin:
@@ -153,5 +151,3 @@ class _Scan:
         if not self._window.is_backward and (len(found) >= count or self.scanned >= SCANNED_RECORDS_MAX):
             return True
         return all(self.positions[one] >= end for one, end in self._window.ends.items())
-
-

@@ -5,6 +5,7 @@ for a while only. Source: Confluent's schema registry API, `GET /schemas/ids/{id
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -79,6 +80,9 @@ def fetch_schema(address: str) -> Any:
     try:
         with urllib.request.urlopen(request, timeout=REGISTRY_TIMEOUT_S) as answer:
             body = answer.read(SCHEMA_BYTES_MAX + 1)
+    except urllib.error.HTTPError as refusal:
+        refusal.close()
+        raise BadAvro(f"{address}: {refusal}") from None
     except (OSError, ValueError) as problem:
         raise BadAvro(f"{address}: {problem}") from None
     if len(body) > SCHEMA_BYTES_MAX:

@@ -39,7 +39,9 @@ class Row:
 
 def row_of(record: ConsumerRecord, form: Form, schemas: Schemas, bytes_max: int = SHOWN_BYTES_MAX) -> Row:
     """`form` is of the value; a key is shown in it too where it fits, else as it is best read."""
-    key = show(record.key, form, schemas, min(bytes_max, KEY_SHOWN_BYTES) if bytes_max == SHOWN_BYTES_MAX else bytes_max)
+    key = show(
+        record.key, form, schemas, min(bytes_max, KEY_SHOWN_BYTES) if bytes_max == SHOWN_BYTES_MAX else bytes_max
+    )
     if key.problem:
         key = show(record.key, Form.AUTO, schemas, KEY_SHOWN_BYTES)
     shown = record.headers if bytes_max > SHOWN_BYTES_MAX else record.headers[:HEADERS_SHOWN_MAX]
