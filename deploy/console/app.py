@@ -31,8 +31,13 @@ class Section:
     module: str
 
 
-SECTIONS = (Section("Overview", "/", "pages.overview"),)
-PARTS: tuple[str, ...] = ()
+SECTIONS = (
+    Section("Overview", "/", "pages.overview"),
+    Section("Topics", "/topics", "pages.topics"),
+    Section("Groups", "/groups", "pages.groups"),
+    Section("Nodes", "/nodes", "pages.nodes"),
+)
+PARTS = ("pages.configs", "pages.reassignments", "pages.resets")
 """Modules with pages below those of a section."""
 
 
