@@ -45,7 +45,7 @@ def console(
     as_json: JsonOption = False,
 ) -> None:
     """Show a cluster in the browser: http://127.0.0.1:8480. Reads only, unless --allow-changes is given."""
-    _require_extra()
+    require_extra()
     from kraft.deploy.console.serving import CannotListen, bound_socket, serve
     from kraft.deploy.console.settings import ConsoleSettings
 
@@ -99,7 +99,7 @@ def _announce(settings: ConsoleSettings, as_json: bool) -> None:
         print(f"console: {url} ({mode}), cluster {settings.bootstrap}; end it with ctrl-C", flush=True)
 
 
-def _require_extra() -> None:
+def require_extra() -> None:
     """CommandFailed if the extra is not installed."""
     from importlib.util import find_spec
 

@@ -33,11 +33,14 @@ class Section:
 
 SECTIONS = (
     Section("Overview", "/", "pages.overview"),
+    Section("Topics", "/topics", "pages.topics"),
     Section("Messages", "/messages", "messages"),
+    Section("Groups", "/groups", "pages.groups"),
+    Section("Nodes", "/nodes", "pages.nodes"),
     Section("History", "/history", "history"),
     Section("Faults", "/faults", "faults"),
 )
-PARTS: tuple[str, ...] = ()
+PARTS = ("pages.configs", "pages.reassignments", "pages.resets")
 """Modules with pages below those of a section."""
 
 

@@ -27,6 +27,8 @@ FAILURES = (KafkaError, ClusterUnreachable, VersionMismatch, WireError, *CONNECT
 """How a question to the cluster may fail."""
 COST_SHARE = 10
 """A round is followed by a pause of at least so many times what it took."""
+FIRST_ROUND_MS_MAX = 3_000
+"""How long the first page waits for the first answers."""
 MIN_ISR = "min.insync.replicas"
 MIN_ISR_MS = 30_000
 """min.insync.replicas is asked for again after so long, and for new topics at once."""
@@ -57,6 +59,8 @@ class ClusterView:
             nursery.start_soon(self._poll)
             nursery.start_soon(self._sample_lags)
             nursery.start_soon(self.metrics.poll)
+            with trio.move_on_after(FIRST_ROUND_MS_MAX / 1000):
+                await self.changed.wait()
             try:
                 yield
             finally:

@@ -121,7 +121,7 @@ async def _read_body(receive: Receive) -> bytes | None:
         message = await receive()
         if message["type"] != "http.request":
             return None
-        body += message.get("body", b"")
+        body += bytes(message.get("body", b""))
         if len(body) > FORM_BYTES_MAX:
             return None
         if not message.get("more_body", False):

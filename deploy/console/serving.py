@@ -35,7 +35,7 @@ async def serve(
     stop: Callable[[], Awaitable[object]],
     started: Callable[[Starlette], None] = lambda app: None,
 ) -> None:
-    """Serve on this socket, and close it in the end, until `stop` returns. `started` is called once requests are taken."""
+    """Serve on this socket until `stop` returns, then close it. `started` is called once requests are taken."""
     config = anycorn.Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.errorlog = config.accesslog = None

@@ -19,9 +19,10 @@ LAG_SAMPLE_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """`admin` and `consumer` make clients of the cluster that are not opened yet, with its security settings; `consumer`
-    and `producer` take the keyword arguments of those beyond them. `data`: the folder of a local cluster, whose nodes and fault
-    control are then known. `metrics`: node id → HOST:PORT of its /metrics, beside those that `data` tells."""
+    """`admin`, `consumer` and `producer` make clients of the cluster that are not opened yet, with its security
+    settings; the latter two take more keyword arguments. `data`: the folder of a local cluster, whose nodes and fault
+    control are then known. `metrics`: node id → HOST:PORT of its /metrics, beside those that `data` tells.
+    `schema_registry`: the URL of one, for records in Avro."""
 
     bootstrap: str
     admin: Callable[[], Admin]
