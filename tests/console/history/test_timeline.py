@@ -18,8 +18,12 @@ TOPICS = 40
 
 def entries(start: int = 0, count: int = TOPICS) -> list[Entry]:
     """A topic at every second offset, at times that rise by 10 ms."""
-    made: list[Event] = [events.Topic(name=f"t{at:03}", topic_id=UUID(int=at + 1)) for at in range(start, start + count)]
-    return [Entry(2 * (start + at), 1 + at // 10, 10 * (start + at), encode_event(event)) for at, event in enumerate(made)]
+    made: list[Event] = [
+        events.Topic(name=f"t{at:03}", topic_id=UUID(int=at + 1)) for at in range(start, start + count)
+    ]
+    return [
+        Entry(2 * (start + at), 1 + at // 10, 10 * (start + at), encode_event(event)) for at, event in enumerate(made)
+    ]
 
 
 def line() -> Timeline:
@@ -98,7 +102,13 @@ def partitions(count: int) -> MetadataImage:
     made: list[Event] = [events.Topic(name="big", topic_id=UUID(int=1))]
     made += [
         events.Partition(
-            topic_id=UUID(int=1), partition_id=at, replicas=(1, 2), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0
+            topic_id=UUID(int=1),
+            partition_id=at,
+            replicas=(1, 2),
+            isr=(1,),
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
         )
         for at in range(count)
     ]
@@ -119,7 +129,10 @@ def test_partitions_are_shown_in_pages() -> None:
 def test_changes_between_two_points_name_what_came_and_went() -> None:
     made = line()
     came, is_cut = changes_page(made.image_at(4), made.image_at(8), 0)
-    assert ([(row.mark, row.path) for row in came.rows], is_cut) == ([("+", "topics / t002"), ("+", "topics / t003")], False)
+    assert ([(row.mark, row.path) for row in came.rows], is_cut) == (
+        [("+", "topics / t002"), ("+", "topics / t003")],
+        False,
+    )
     went, _ = changes_page(made.image_at(8), made.image_at(4), 0)
     assert [row.mark for row in went.rows] == ["-", "-"]
 

@@ -67,7 +67,9 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
         parse_time_ms(text, 100_000)
 
 
-@pytest.mark.parametrize(("time_ms", "text"), [(-1, ""), (1_001, "1970-01-01 00:00:01.001"), (1 << 62, f"{1 << 62} ms")])
+@pytest.mark.parametrize(
+    ("time_ms", "text"), [(-1, ""), (1_001, "1970-01-01 00:00:01.001"), (1 << 62, f"{1 << 62} ms")]
+)
 def test_times_are_written_to_the_millisecond(time_ms: int, text: str) -> None:
     assert format_time(time_ms) == text
 
