@@ -19,8 +19,8 @@ LAG_SAMPLE_MS = 5_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
     """`admin` and `consumer` make clients of the cluster that are not opened yet, with its security settings;
-    `consumer` takes the keyword arguments of Consumer beyond those. `data`: the folder of a local cluster, whose nodes and fault
-    control are then known. `metrics`: node id → HOST:PORT of its /metrics, beside those that `data` tells."""
+    `consumer` takes the keyword arguments of Consumer beyond those. `data`: the folder of a local cluster, whose nodes
+    and fault control are then known. `metrics`: node id → HOST:PORT of its /metrics, beside those that `data` tells."""
 
     bootstrap: str
     admin: Callable[[], Admin]
