@@ -27,6 +27,9 @@ FAILURES = (KafkaError, ClusterUnreachable, VersionMismatch, WireError, *CONNECT
 """How a question to the cluster may fail."""
 COST_SHARE = 10
 """A round is followed by a pause of at least so many times what it took."""
+PAUSE_SECONDS_MAX = 10.0
+QUESTION_SECONDS_MAX = 4.0
+"""A question that takes longer has failed: the next round asks another broker."""
 FIRST_ROUND_MS_MAX = 3_000
 """How long the first page waits for the first answers."""
 MIN_ISR = "min.insync.replicas"
@@ -59,7 +62,10 @@ class ClusterView:
             nursery.start_soon(self._poll)
             nursery.start_soon(self._sample_lags)
             nursery.start_soon(self.metrics.poll)
-            with trio.move_on_after(FIRST_ROUND_MS_MAX / 1000):
+            with trio.move_on_after(PAUSE_SECONDS_MAX = 10.0
+QUESTION_SECONDS_MAX = 4.0
+"""A question that takes longer has failed: the next round asks another broker."""
+FIRST_ROUND_MS_MAX / 1000):
                 await self.changed.wait()
             try:
                 yield
@@ -86,9 +92,8 @@ class ClusterView:
             self.version += 1
             ended, self.changed, self._wanted = self.changed, trio.Event(), trio.Event()
             ended.set()
-            with trio.move_on_after(
-                max(self.settings.poll_ms / 1000, COST_SHARE * cost if self.problem is None else 0)
-            ):
+            pause = max(self.settings.poll_ms / 1000, min(COST_SHARE * cost, PAUSE_SECONDS_MAX))
+            with trio.move_on_after(self.settings.poll_ms / 1000 if self.problem or self.snapshot.problems else pause):
                 await self._wanted.wait()
 
     async def _round(self) -> None:
@@ -99,9 +104,12 @@ class ClusterView:
 
         async def ask(name: str, question: Callable[[], Awaitable[Any]]) -> None:
             try:
-                found[name] = await question()
+                with trio.fail_after(QUESTION_SECONDS_MAX):
+                    found[name] = await question()
             except FAILURES as failure:
                 problems[name] = str(failure)
+            except trio.TooSlowError:
+                problems[name] = f"no answer within {QUESTION_SECONDS_MAX:g} s"
 
         await ask("topics", admin.topics.list)
         if "topics" in problems:
