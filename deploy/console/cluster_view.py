@@ -62,10 +62,7 @@ class ClusterView:
             nursery.start_soon(self._poll)
             nursery.start_soon(self._sample_lags)
             nursery.start_soon(self.metrics.poll)
-            with trio.move_on_after(PAUSE_SECONDS_MAX = 10.0
-QUESTION_SECONDS_MAX = 4.0
-"""A question that takes longer has failed: the next round asks another broker."""
-FIRST_ROUND_MS_MAX / 1000):
+            with trio.move_on_after(FIRST_ROUND_MS_MAX / 1000):
                 await self.changed.wait()
             try:
                 yield

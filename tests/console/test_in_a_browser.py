@@ -12,7 +12,7 @@ from kraft.sim.chaos.apache.kafka_files import QUICK_NODE_JVM
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from tests.bench.kafka import free_port, layout_running
 from tests.browser import Browser, chromium
-from tests.clusters import LocalCluster, cluster_running
+from tests.clusters import LocalCluster, running
 from tests.console.consoles import console_running
 from tests.deploy.clusters import Command
 
@@ -34,14 +34,14 @@ def cluster_of(kind: str) -> Iterator[LocalCluster]:
         with layout_running(layout, ("group.initial.rebalance.delay.ms=0",), QUICK_NODE_JVM) as cluster:
             yield cluster
     else:
-        with cluster_running() as cluster:
+        with running() as cluster:
             yield cluster
 
 
 @pytest.fixture(scope="module", params=["kraft", "kafka"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    with cluster_of(request.param) as running:
-        yield running
+    with cluster_of(request.param) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
