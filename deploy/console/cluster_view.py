@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
@@ -27,6 +27,9 @@ FAILURES = (KafkaError, ClusterUnreachable, VersionMismatch, WireError, *CONNECT
 """How a question to the cluster may fail."""
 COST_SHARE = 10
 """A round is followed by a pause of at least so many times what it took."""
+PAUSE_SECONDS_MAX = 10.0
+QUESTION_SECONDS_MAX = 4.0
+"""A question that takes longer has failed: the next round asks another broker."""
 FIRST_ROUND_MS_MAX = 3_000
 """How long the first page waits for the first answers."""
 MIN_ISR = "min.insync.replicas"
@@ -54,8 +57,7 @@ class ClusterView:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Ask the cluster as long as the context lives."""
-        async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
-            self.admin = await stack.enter_async_context(self.settings.admin())
+        async with self.settings.admin() as self.admin, trio.open_nursery() as nursery:
             nursery.start_soon(self._poll)
             nursery.start_soon(self._sample_lags)
             nursery.start_soon(self.metrics.poll)
@@ -86,9 +88,8 @@ class ClusterView:
             self.version += 1
             ended, self.changed, self._wanted = self.changed, trio.Event(), trio.Event()
             ended.set()
-            with trio.move_on_after(
-                max(self.settings.poll_ms / 1000, COST_SHARE * cost if self.problem is None else 0)
-            ):
+            pause = max(self.settings.poll_ms / 1000, min(COST_SHARE * cost, PAUSE_SECONDS_MAX))
+            with trio.move_on_after(self.settings.poll_ms / 1000 if self.problem or self.snapshot.problems else pause):
                 await self._wanted.wait()
 
     async def _round(self) -> None:
@@ -99,9 +100,12 @@ class ClusterView:
 
         async def ask(name: str, question: Callable[[], Awaitable[Any]]) -> None:
             try:
-                found[name] = await question()
+                with trio.fail_after(QUESTION_SECONDS_MAX):
+                    found[name] = await question()
             except FAILURES as failure:
                 problems[name] = str(failure)
+            except trio.TooSlowError:
+                problems[name] = f"no answer within {QUESTION_SECONDS_MAX:g} s"
 
         await ask("topics", admin.topics.list)
         if "topics" in problems:

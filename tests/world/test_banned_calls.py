@@ -48,6 +48,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "client/spark/java.py": ("subprocess",),
     "client/spark/sink/": ("random", "uuid.uuid4"),
     "client/spark/topics/group_committer.py": ("threading.Condition",),
+    "deploy/cli/console_beside.py": ("subprocess",),
     "deploy/cli/spark_progress.py": ("threading",),
     # programs: the command line, and what starts processes
     "deploy/cli/": ("time", "random", "subprocess.Popen", "tempfile", "builtins.open", "os.open"),

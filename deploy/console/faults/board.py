@@ -1,4 +1,4 @@
-"""Blocking: what faults a local cluster has, and making and ending them. LaunchError says why something cannot be done."""
+"""Blocking: what faults a local cluster has, and making and ending them. LaunchError: why not."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -21,7 +20,7 @@ from kraft.deploy.console.messages.reading import Reader
 from kraft.deploy.console.messages.registry import Registry
 from kraft.deploy.console.messages.rows import Row, row_of
 from kraft.deploy.console.messages.window import Page
-from kraft.deploy.console.rendering import form_of, redirect, render, view_of
+from kraft.deploy.console.rendering import form_of, problem_page, redirect, render, view_of
 
 TOPICS_SHOWN_MAX = 100
 SECTION = "Messages"
@@ -97,9 +96,10 @@ async def show_record(request: Request) -> Response:
         query = parse_query(topic, {"form": request.query_params.get("form", "")})
         record = await _reader(request).record(topic, partition, offset)
     except BadQuery as problem:
-        raise HTTPException(404, str(problem)) from None
+        return problem_page(request, str(problem), section=SECTION, status=404)
     if record is None:
-        raise HTTPException(404, f"{topic}-{partition} holds no record at offset {offset}")
+        text = f"{topic}-{partition} holds no record at offset {offset}"
+        return problem_page(request, text, section=SECTION, status=404)
     schemas = await registry_of(request).schemas(schema_ids((record.key, record.value)))
     row = row_of(record, query.form, schemas, RECORD_BYTES_MAX)
     return render(

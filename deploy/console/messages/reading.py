@@ -1,4 +1,4 @@
-"""Async: a page of records from the cluster, and records as they come. Each opens clients of its own and closes them."""
+"""Async: a page of records from the cluster, and records as they come. Each opens clients of its own."""
 
 from __future__ import annotations
 

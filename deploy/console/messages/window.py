@@ -55,7 +55,7 @@ def forward(first: Cursor, ends: Cursor, wanted: Mapping[int, int]) -> Window:
 
 
 def choose(where: Where, first: Cursor, last: Cursor, wanted: Cursor, count: int, *, is_filtered: bool) -> Window:
-    """The window of a page. `wanted`: the offsets that its address or a time names; `first` and `last` are the log's."""
+    """The window of a page. `wanted`: the offsets that its address or a time names; `first`, `last`: the log's."""
     if where is Where.END:
         return backward(first, last, count, is_filtered=is_filtered)
     if where is Where.BEFORE:

@@ -113,7 +113,7 @@ def config_rows(entries: Iterable[ConfigEntry]) -> list[ConfigRow]:
             entry.name,
             None if entry.is_sensitive else entry.value,
             SOURCES.get(entry.source, "unknown"),
-            next((one.value for one in reversed(entry.synonyms) if one.source is ConfigSource.DEFAULT), None),
+            default_of(entry),
             entry.source is not ConfigSource.DEFAULT,
             entry.is_read_only,
             entry.is_sensitive,
@@ -122,6 +122,13 @@ def config_rows(entries: Iterable[ConfigEntry]) -> list[ConfigRow]:
         )
         for entry in entries
     ]
+
+
+def default_of(entry: ConfigEntry) -> str | None:
+    """The value that the setting would have if nobody had set it; None where the cluster does not tell."""
+    if entry.source is ConfigSource.DEFAULT:
+        return entry.value
+    return next((one.value for one in reversed(entry.synonyms) if one.source is ConfigSource.DEFAULT), None)
 
 
 async def _alter(request: Request, owner_path: str) -> Response:
