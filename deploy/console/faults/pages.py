@@ -72,7 +72,7 @@ def _why_not(request: Request) -> str:
     settings = view_of(request).settings
     if settings.data is None:
         return (
-            "Faults are made at the processes of a local cluster, and no folder of one was given: start the cluster with "
+            "Faults are made at processes of a local cluster, and no folder of one was given: start the cluster with "
             "kraft up --fault-control, and the console with --data and its folder."
         )
     if not settings.allow_changes:

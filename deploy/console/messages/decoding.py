@@ -124,10 +124,11 @@ def _hex(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
 def hex_lines(data: bytes) -> list[str]:
     """As `hexdump -C` has it: offset, bytes, and what of them is printable."""
     lines = []
+    width = min(HEX_WIDTH, len(data)) * 3 - 1
     for at in range(0, len(data), HEX_WIDTH):
         piece = data[at : at + HEX_WIDTH]
         printable = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
-        lines.append(f"{at:08x}  {piece.hex(' '):{HEX_WIDTH * 3 - 1}}  {printable}")
+        lines.append(f"{at:08x}  {piece.hex(' '):{width}}  {printable}")
     return lines
 
 

@@ -94,7 +94,7 @@ class Reader:
         chosen = there if query.partition is None else [query.partition]
         if len(chosen) > PARTITIONS_MAX:
             raise BadQuery(
-                f"{query.topic} has {len(chosen)} partitions, a page reads at most {PARTITIONS_MAX}: choose one partition"
+                f"{query.topic} has {len(chosen)} partitions, a page reads {PARTITIONS_MAX}: choose one partition"
             )
         pairs = [(query.topic, one) for one in chosen]
         first = await admin.partitions.offsets(dict.fromkeys(pairs, EARLIEST))

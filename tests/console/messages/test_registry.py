@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802  the library's name
+    def do_GET(self) -> None:
         assert isinstance(self.server, Server)
         self.server.asked.append(self.path)
         answer = ANSWERS.get(self.path)
