@@ -40,7 +40,9 @@ def console(
     ] = None,
     schema_registry: Annotated[
         str | None,
-        typer.Option("--schema-registry", metavar="URL", help="Where the schemas of Avro records are: http://HOST:PORT."),
+        typer.Option(
+            "--schema-registry", metavar="URL", help="Where the schemas of Avro records are: http://HOST:PORT."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
