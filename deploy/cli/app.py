@@ -60,6 +60,7 @@ _VERBS = MappingProxyType(
         "unregister": "inspection",
         "produce": "produce",
         "consume": "consume",
+        "console": "console",
         "completion": "completion",
     }
 )

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,6 +65,9 @@ def up(
     fault_control: Annotated[
         bool, typer.Option("--fault-control", help="Let kraft fault break links and answers on purpose.")
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Run kraft console beside it, at http://127.0.0.1:8480.")
+    ] = False,
     background: Annotated[bool, typer.Option("--background", help="Return once the cluster is ready.")] = False,
     log_level: Annotated[
         str, typer.Option(help="debug, info, warning or error.", autocompletion=complete_log_level)
@@ -85,6 +89,8 @@ def up(
     from kraft.deploy.launch.streams import outlive_readers
 
     outlive_readers()
+    if console:
+        _check_console(background)
     cluster = _launch(data, given, log_level)
     for notice in cluster.notices:
         warn(notice)
@@ -95,10 +101,26 @@ def up(
             is_known = _is_known(cluster)
             announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
-        stay(cluster, as_json, is_temporary=data is None)
+        with _console(cluster, as_json) if console else nullcontext():
+            stay(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()
         raise
+
+
+def _check_console(background: bool) -> None:
+    """CommandFailed, before anything is started, where a console cannot run beside the cluster."""
+    from kraft.deploy.cli.console import require_extra
+
+    if background:
+        raise CommandFailed("--console ends with kraft up: with --background run kraft console", code=EXIT_USAGE)
+    require_extra()
+
+
+def _console(cluster: LocalCluster, as_json: bool) -> AbstractContextManager[None]:
+    from kraft.deploy.cli.console_beside import console_beside
+
+    return console_beside(cluster, as_json=as_json)
 
 
 def _is_known(cluster: LocalCluster) -> bool:
