@@ -262,8 +262,13 @@ def read_properties(path: Path) -> dict[str, str]:
     """A Java properties file. CommandFailed if it cannot be read."""
     from kraft.config import parse_properties
 
+    return dict(parse_properties(read_text(path)))
+
+
+def read_text(path: Path) -> str:
+    """The text of a properties file. CommandFailed if it cannot be read."""
     try:
-        return dict(parse_properties(path.read_text()))
+        return path.read_text(encoding="utf-8")
     except OSError as problem:
         raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
     except UnicodeDecodeError:

@@ -13,9 +13,10 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kraft.config import ConfigError, NodeConfig, parse_properties
@@ -57,15 +58,21 @@ class StatusPipe:
             self._descriptor = None
 
 
-def read_config(path: Path, *, ignore_unknown: bool = False, fault_control: Path | None = None) -> NodeConfig:
-    """The node that a properties file describes, with `fault_control` in place of what it says of that socket.
-    ConfigError if it does not describe one, or cannot be read."""
+def read_config(
+    path: Path | None,
+    *,
+    over: Mapping[str, str] = MappingProxyType({}),
+    ignore_unknown: bool = False,
+    fault_control: Path | None = None,
+) -> NodeConfig:
+    """The node that a properties file describes, with the properties `over` it, and `fault_control` in place of what
+    it says of that socket. ConfigError if it does not describe one, or cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = "" if path is None else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else problem
         raise ConfigError("", f"cannot read {path}: {why}") from None
-    properties = dict(parse_properties(text))
+    properties = dict(parse_properties(text)) | dict(over)
     properties |= {key: _absolute(properties[key]) for key in DIRECTORY_KEYS if key in properties}
     if fault_control is not None:
         properties[FAULT_CONTROL_KEY] = str(fault_control)
