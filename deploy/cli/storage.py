@@ -84,9 +84,15 @@ def random_uuid(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def info(config: ConfigOption, as_json: JsonOption = False) -> None:
+def info(
+    config: ConfigOption,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show whom the log directories of a node belong to."""
-    rows = _describe(_parse(config))
+    rows = _describe(_parse(config, ignore_unknown=ignore_unknown))
     show(as_json, ["directory", "state", "cluster_id", "node_id", "directory_id"], rows)
     if any(row[1] != "formatted" for row in rows):
         raise typer.Exit(EXIT_NOT_FOUND)
