@@ -178,7 +178,11 @@ def _log_ready_as_kafka(node_id: int) -> None:
     import structlog
 
     log = structlog.get_logger("kraft.deploy.launch")
-    for line in ("Transitioning from RECOVERY to RUNNING", "Kafka Server started", f"[KafkaServer id={node_id}] started"):
+    for line in (
+        "Transitioning from RECOVERY to RUNNING",
+        "Kafka Server started",
+        f"[KafkaServer id={node_id}] started",
+    ):
         log.info(line)
 
 
