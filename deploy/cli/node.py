@@ -34,6 +34,9 @@ def node(
         ),
     ] = "info",
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
+    kafka_log_lines: Annotated[
+        bool, typer.Option("--kafka-log-lines", help="Log in Kafka's words, too, that the node is ready.")
+    ] = False,
 ) -> None:
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
     from kraft.deploy.launch.environment import environment_properties
@@ -50,7 +53,13 @@ def node(
     over = environment_properties(os.environ) if from_environment else {}
     parsed = read_config(config, over=over, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
-    code = run_node(parsed, status=StatusPipe(None), log_level=log_level, log_json=log_json)
+    code = run_node(
+        parsed,
+        status=StatusPipe(None),
+        log_level=log_level,
+        log_json=log_json,
+        kafka_log_lines=kafka_log_lines,
+    )
     if code:
         warn(f"kraft: node {parsed.node_id} has ended with an error; the log above says why")
     raise typer.Exit(code)

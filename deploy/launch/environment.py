@@ -1,8 +1,9 @@
 """Properties from the environment, by the rule of Kafka's image: `KAFKA_LOG_DIRS` is `log.dirs`.
 
-The prefix is cut once and the rest is in lower case; then `___` is a dash, `__` an underscore, `_` a dot. Variables
-that are for the JVM or for the scripts of the image are no properties. Source: the documentation of the apache/kafka
-image.
+The prefix is cut once and the rest is in lower case; then `___` is a dash, `__` an underscore, `_` a dot. `KRAFT_…` is
+the same for keys that begin with `kraft.`. Variables that are for the JVM or for the scripts of the image are no
+properties. `python -m kraft.deploy.launch.environment` prints the properties as a file. Source: the documentation of
+the apache/kafka image.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 PREFIX = "KAFKA_"
+OWN_PREFIX = "KRAFT_"
 
 EXCLUDED = frozenset(
     PREFIX + name
@@ -38,7 +40,7 @@ _UNDERSCORES = re.compile("_{1,3}")
 
 def property_name(variable: str) -> str | None:
     """The key that a variable sets; None for a variable that sets none."""
-    if not variable.startswith(PREFIX) or variable == PREFIX or variable in EXCLUDED:
+    if not variable.startswith((PREFIX, OWN_PREFIX)) or variable in (PREFIX, OWN_PREFIX) or variable in EXCLUDED:
         return None
     return _UNDERSCORES.sub(lambda run: _RUNS[len(run[0])], variable.removeprefix(PREFIX).lower())
 
@@ -52,3 +54,17 @@ def environment_settings(environment: Mapping[str, str]) -> list[tuple[str, str,
 def environment_properties(environment: Mapping[str, str]) -> dict[str, str]:
     """The properties that these variables set, by key."""
     return {key: value for _, key, value in environment_settings(environment)}
+
+
+def main() -> None:
+    """Print the properties that this process's environment sets."""
+    import os
+    import sys
+
+    from kraft.config.properties import render_properties
+
+    sys.stdout.write(render_properties(environment_properties(os.environ)))
+
+
+if __name__ == "__main__":
+    main()

@@ -93,8 +93,10 @@ def run_node(
     log_json: bool = False,
     cluster_id: str | None = None,
     title: str = "",
+    kafka_log_lines: bool = False,
 ) -> int:
-    """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it."""
+    """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it. With
+    `kafka_log_lines`, log that it is ready in Kafka's words too, which tools that start containers wait for."""
     import structlog
     import trio
 
@@ -106,7 +108,7 @@ def run_node(
     log = structlog.get_logger("kraft.deploy.launch")
     log.info("the node starts", pid=os.getpid(), roles=",".join(sorted(config.roles)))
     try:
-        trio.run(_live, config, status, cluster_id)
+        trio.run(_live, config, status, cluster_id, kafka_log_lines)
     except BaseException as problem:  # noqa: BLE001 - the process ends here: told, logged, turned into its exit code
         cause = _first_leaf(problem)
         broken = not _is_operational(cause)
@@ -132,7 +134,7 @@ def set_title(config: NodeConfig, note: str = "") -> None:
     setproctitle(" ".join(word for word in words if word))
 
 
-async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) -> None:
+async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None, kafka_log_lines: bool) -> None:
     import trio
 
     from kraft.broker.node.serve import serve
@@ -170,8 +172,23 @@ async def _live(config: NodeConfig, status: StatusPipe, cluster_id: str | None) 
         nursery.start_soon(_stop_on_signal, node.request_stop, nursery.cancel_scope)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")
+        if kafka_log_lines:
+            _log_ready_as_kafka(config.node_id)
         if config.is_controller:
             await _import_messages()
+
+
+def _log_ready_as_kafka(node_id: int) -> None:
+    """Log the lines of Kafka's BrokerLifecycleManager and KafkaServer that testcontainers modules wait for."""
+    import structlog
+
+    log = structlog.get_logger("kraft.deploy.launch")
+    for line in (
+        "Transitioning from RECOVERY to RUNNING",
+        "Kafka Server started",
+        f"[KafkaServer id={node_id}] started",
+    ):
+        log.info(line)
 
 
 def _fault_control(config: NodeConfig) -> FaultControl | None:

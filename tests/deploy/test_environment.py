@@ -23,6 +23,8 @@ from tests.deploy.clusters import Command
             "listener.name.secure.scram-sha-512.sasl.jaas.config",
         ),
         ("KAFKA_KAFKA_METRICS_REPORTERS", "kafka.metrics.reporters"),
+        ("KRAFT_ADMIN_LISTENER", "kraft.admin.listener"),
+        ("KRAFT_", None),
         ("KAFKA_HEAP_OPTS", None),
         ("KAFKA_OPTS", None),
         ("KAFKA_", None),
