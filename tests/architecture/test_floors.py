@@ -20,6 +20,7 @@ DOORS_TO_THE_RUNTIME = (
     "client/spark/blocking/link.py",
     "deploy/launch/",
     "deploy/cli/",
+    "deploy/console/",
     "kraft/runtime/",
     "kraft/testing/",
     "sim/chaos/",
