@@ -20,7 +20,6 @@ DOORS_TO_THE_RUNTIME = (
     "client/spark/blocking/link.py",
     "deploy/launch/",
     "deploy/cli/",
-    "deploy/console/",
     "kraft/runtime/",
     "kraft/testing/",
     "sim/chaos/",
