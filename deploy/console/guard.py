@@ -29,7 +29,7 @@ CONTENT_SECURITY_POLICY = (
 HEADERS = (
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),  # with no-referrer, browsers send forms with Origin: null
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 )

@@ -128,4 +128,5 @@ def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
         assert where["ready"] is True
         assert "Overview" in Console(told["console"]).page("/")
         command.run("down", "--data", where["data"])
+        assert lines.read() == ""
     assert "--background" in command.run("up", "--console", "--background", code=2)

@@ -129,7 +129,8 @@ def test_ten_thousand_partitions_are_painted_within_a_second(browser: Browser, c
         cluster.create_topic(f"wide-{number}", partitions=PARTITIONS // 10, replication_factor=1)
     browser.open("/")
     browser.wait(
-        f"Number(document.querySelector('.figure[href=\"/partitions\"] b').textContent.replace(',', '')) >= {PARTITIONS}"
+        "Number(document.querySelector('.figure[href=\"/partitions\"] b').textContent.replace(',', ''))"
+        f" >= {PARTITIONS}"
     )
     for page in ("/", "/topics", "/partitions", "/partitions?page=90", "/topics/wide-0"):
         browser.open(page)

@@ -107,7 +107,9 @@ def test_a_page_is_the_nearest_one_that_there_is() -> None:
 def test_a_setting_shows_its_source_and_default() -> None:
     entry = ConfigEntry(
         "retention.ms", "5", ConfigSource.TOPIC, False, False, "<p>Age.</p>",
-        synonyms=(ConfigSynonym("retention.ms", "5", ConfigSource.TOPIC), ConfigSynonym("log", "9", ConfigSource.DEFAULT)),
+        synonyms=(
+            ConfigSynonym("retention.ms", "5", ConfigSource.TOPIC), ConfigSynonym("log", "9", ConfigSource.DEFAULT),
+        ),
     )  # fmt: skip
     secret = ConfigEntry("ssl.key", "hush", ConfigSource.DEFAULT, True, True)
     changed, hidden = config_rows([entry, secret])
