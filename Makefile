@@ -7,7 +7,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
+.PHONY: deploy-check bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do \
@@ -80,6 +80,9 @@ fuzz: compiled ## random requests of every API and version against three control
 
 bugbank: $(SETUP) ## plant every known bug and catch it: RANGES=5, ONLY=B01,B06; without ONLY it writes docs/bugbank.md
 	$(BIN)/python -m tests.bugbank --ranges $(or $(RANGES),1) --only "$(ONLY)"
+
+deploy-check: $(SETUP) ## what needs podman, Helm or Prometheus: every script of deploy/check in order; root on Debian
+	@for script in deploy/check/*.sh; do [ ! -x "$$script" ] || { echo "== $$script"; "$$script" || exit 1; }; done
 
 docs: $(SETUP) ## regenerate the generated pages of docs/ and check the links
 	$(BIN)/python -m tests.docs

@@ -30,6 +30,7 @@ def read(request: Request) -> Any:
 def answer(request: Request, response: Any) -> None:
     """Answer with a message of the newest class."""
     request.respond(messages.encode_response(request.api_key, request.api_version, response))
+    request.connection.meter.count_answer(request.api_key, response)
 
 
 def respond(api_key: int, **fields: Any) -> Any:

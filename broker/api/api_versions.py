@@ -36,6 +36,7 @@ def handle_api_versions(broker: Broker, request: Request, session: Session) -> N
     served = BROKER_APIS[ApiKey.API_VERSIONS]
     if not served.min <= request.api_version <= served.max:
         request.respond(unsupported_version_body())
+        request.connection.meter.count_error(ApiKey.API_VERSIONS, ErrorCode.UNSUPPORTED_VERSION)
         return
     message = read(request)
     if request.api_version >= FIRST_WITH_SOFTWARE_NAME and not (
@@ -44,6 +45,8 @@ def handle_api_versions(broker: Broker, request: Request, session: Session) -> N
     ):
         answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
         return
+    if request.api_version >= FIRST_WITH_SOFTWARE_NAME:
+        request.connection.client_software = (message.client_software_name, message.client_software_version)
     request.respond(_body(broker, request.api_version))
 
 

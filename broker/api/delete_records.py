@@ -140,6 +140,7 @@ def _refusal(partition: Partition, wanted: int) -> ErrorCode:
 class DeleteRecords(Parked):
     """One request: parked until every partition has been refused or has reached its target."""
 
+    delayed_operation = "DeleteRecords"
     __slots__ = ("_broker", "_is_done", "_request", "_topics")
 
     def __init__(self, broker: BrokerServices, request: Request) -> None:

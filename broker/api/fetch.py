@@ -20,6 +20,7 @@ from kraft.wire.fetch import (
     decode_fetch_request_in_steps,
 )
 from kraft.wire.fetch_response import encode_fetch_response
+from kraft.wire.request_meter import FETCH_CONSUMER, FETCH_FOLLOWER
 
 if TYPE_CHECKING:
     from kraft.broker.node.services import BrokerServices
@@ -87,7 +88,13 @@ def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest)
         uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_ID,
         now_ms=replicas.clock.monotonic_ms(),
     )
+    timing, replica_id = request.timing, _replica_id(fetch)
+    if replica_id != CONSUMER:
+        request.connection.meter.follower_fetches[version] += 1
+    if timing is not None:
+        timing.fetch_name = FETCH_CONSUMER if replica_id == CONSUMER else FETCH_FOLLOWER
     if isinstance(kept, ErrorCode):
+        request.connection.meter.fetch_failed(kept)
         request.respond(*encode_fetch_response(version, (), error_code=kept))
         return None
     return kept

@@ -50,6 +50,7 @@ REASONS = MappingProxyType(
 class Finding(Parked):
     """One request: answered when every coordinator is known, or cannot be, or when its time is over."""
 
+    delayed_operation = "FindCoordinator"
     __slots__ = ("_broker", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
 
     def __init__(self, broker: Broker, request: Request, session: Session) -> None:

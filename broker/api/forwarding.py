@@ -20,6 +20,9 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
 
+COUNTED_BYTES_MAX = 64 * 1024
+"""The errors in an answer that is passed on are counted up to this size: to read more would hold up the loop."""
+
 NOT_ANSWERED = "no controller answered in time; it is not known whether the request was carried out"
 
 Finish = Callable[[Any], Any]
@@ -73,6 +76,8 @@ async def _carry_as_it_is(
         answer(request, failure(refused.error, str(refused)))
     else:
         request.respond(reply)
+        if len(reply) <= COUNTED_BYTES_MAX:
+            request.connection.meter.count_answer(key, messages.decode_response(key, version, reply))
 
 
 async def _decided(

@@ -85,7 +85,7 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(topics, lambda key: error)))
     elif accepted:
-        broker.groups.commits.count += len(accepted)
+        broker.groups.counts.commits += len(accepted)
         broker.groups.submit(commit, partial(broker.finish, request, reply))
     else:
         reply(CommitReply(()))

@@ -27,3 +27,4 @@ def handle_identify(broker: Broker, request: Request, session: Session) -> None:
         cluster_id=broker.cluster_id, node_id=broker.node_id, incarnation_id=broker.incarnation_id
     )
     request.respond(encode_rpc(response, request.api_version))
+    request.connection.meter.count_answer(request.api_key, response)

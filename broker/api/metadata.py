@@ -88,6 +88,8 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
             request.respond(*messages.encode_response_in_pieces(ApiKey.METADATA, version, response))
         else:
             answer(request, response)
+            return
+        request.connection.meter.count_answer(request.api_key, response)
 
     doubtful = _leaders(broker, message)
     if doubtful:

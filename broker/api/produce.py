@@ -31,7 +31,7 @@ from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import ProduceRequest, ProduceResult, decode_produce_request, encode_produce_response
-from kraft.wire.record_validation import CODEC_MAX, BatchRefused
+from kraft.wire.record_validation import CODEC_MAX, BatchRefused, has_other_magic
 from kraft.wire.records import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -54,6 +54,8 @@ ACKS = (-1, 0, 1)
 FIRST_WITH_ABORTABLE = 11
 SPECIAL_ATTRIBUTES = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_LOG_APPEND_TIME
 RECORD_LEVEL = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
 _WRITE = Operation.WRITE
 PLAIN_TURN_BYTES = TURN_BYTES[0]
 
@@ -131,6 +133,7 @@ def _answer_plain(
     meters = partition.meters
     meters.messages_in.count += header.record_count
     meters.bytes_in.count += header.batch_length
+    meters.produces.count += 1
     throttle_ms = broker.gates.quotas.record(session, QuotaKind.PRODUCE_BYTES, len(request.body))
     acks = produce.acks
     if acks == ACKS_NONE:
@@ -163,6 +166,17 @@ def _answer_plain(
     waiting = SingleProduce(broker, request, body, name, topic_id, partition.index)
     queue.append((required, waiting))
     replicas.deadlines.add(waiting, replicas.clock.monotonic_ms() + max(produce.timeout_ms, 0))
+
+
+def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int) -> None:
+    """A batch was refused for what it is. Source: Kafka's BrokerTopicMetrics."""
+    meters = partition.meters
+    if error in TOO_LARGE:
+        meters.bytes_rejected.count += size_bytes
+    elif error == ErrorCode.CORRUPT_MESSAGE:
+        meters.invalid_crc.count += 1
+    elif error in OUT_OF_SEQUENCE:
+        meters.invalid_sequence.count += 1
 
 
 class _Produce:
@@ -249,6 +263,11 @@ class _Produce:
             return
         found = read_batch(data, self._request.api_version)
         if isinstance(found, BatchRefused):
+            hosted = self._broker.replicas.find(topic, index)
+            if hosted is not None and has_other_magic(data):
+                hosted.meters.invalid_magic.count += 1
+            elif hosted is not None:
+                count_refused(hosted, found.error, 0)
             slot.refuse(found.error, found.message)
             return
         header, size = found
@@ -274,6 +293,7 @@ class _Produce:
 
     def _admit(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
         """Rows 11 to 23, then append, now or after those that wait already."""
+        partition.meters.produces.count += 1
         error = partition.append_error()
         if error != ErrorCode.NONE:
             slot.refuse(error)
@@ -301,7 +321,7 @@ class _Produce:
         else:
             prepared = prepare_at_once(data, header, rules, self._broker.replicas.clock.wall_ms())
         if isinstance(prepared, BatchRefused):
-            self._refuse(slot, prepared, log_start)
+            self._refuse(slot, partition, prepared, len(data))
         elif prepared is None:
             self._open_and_append(slot, partition, data, header)
         elif partition.appendable and not partition.pending and not self._broker.replicas.disk.dirty_budget_full:
@@ -316,6 +336,7 @@ class _Produce:
             info = partition.append_as_leader(data, header, self._broker.replicas.clock.wall_ms())
         except AppendRefused as refused:
             log_start = -1 if partition.log is None else partition.log.log_start_offset
+            count_refused(partition, refused.error_code, len(data))
             slot.finish(
                 ProduceResult(slot.index, refused.error_code, log_start_offset=log_start, error_message=str(refused))
             )
@@ -354,12 +375,14 @@ class _Produce:
         else:
             partition.cooled(self._parked(slot, partition, data, header))
 
-    def _refuse(self, slot: PartitionProduce, refusal: BatchRefused, log_start: int) -> None:
+    def _refuse(self, slot: PartitionProduce, partition: Partition, refusal: BatchRefused, size: int) -> None:
+        readable = partition.readable if refusal.error in RECORD_LEVEL else None
+        count_refused(partition, refusal.error, size)
         slot.finish(
             ProduceResult(
                 slot.index,
                 refusal.error,
-                log_start_offset=log_start if refusal.error in RECORD_LEVEL else -1,
+                log_start_offset=-1 if readable is None else readable.log_start_offset,
                 record_errors=refusal.record_errors,
                 error_message=refusal.message,
             )
@@ -419,8 +442,7 @@ class _Produce:
             if error != ErrorCode.NONE:
                 slot.refuse(error)
             elif isinstance(prepared[0], BatchRefused):
-                log = partition.log
-                self._refuse(slot, prepared[0], -1 if log is None else log.log_start_offset)
+                self._refuse(slot, partition, prepared[0], len(source))
             else:
                 self._append(slot, partition, *prepared[0])
 

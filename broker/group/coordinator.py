@@ -40,7 +40,7 @@ from kraft.broker.group.requests import (
     Ticket,
     TopicsGoneRequest,
 )
-from kraft.broker.group.shard import GroupSettings, Shard
+from kraft.broker.group.shard import GroupCounts, GroupSettings, Shard
 from kraft.broker.group.step import (
     After,
     Answer,
@@ -60,9 +60,11 @@ from kraft.wire.error_codes import ErrorCode
 class GroupCoordinator:
     """One partition's groups, from the end of loading to `unload`."""
 
-    def __init__(self, settings: GroupSettings, state: DurableState, end_offset: int) -> None:
-        """`state`: what the log said below `end_offset`, all of it committed."""
-        self._shard = Shard(settings, state, end_offset)
+    def __init__(
+        self, settings: GroupSettings, state: DurableState, end_offset: int, counts: GroupCounts | None = None
+    ) -> None:
+        """`state`: what the log said below `end_offset`, all of it committed. `counts`: of all of a broker's."""
+        self._shard = Shard(settings, state, end_offset, counts or GroupCounts())
 
     # for the driver
 

@@ -29,7 +29,9 @@ def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, turn: Tur
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
         turn.reply(ticket, DeleteReply(error))
         return
-    if _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, turn):
+    is_all = _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, turn)
+    shard.counts.deleted_offsets += len(turn.entries)
+    if is_all:
         for member_id in list(group.pending_join):
             dismiss(shard, group, member_id, turn, ErrorCode.UNKNOWN_MEMBER_ID)
         turn.write(Entry(GroupKey(request.group), None))
@@ -65,6 +67,7 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> 
     offsets = shard.versions.newest.offsets_of(request.group)
     over = sorted(key for key, value in offsets.items() if _is_over(group, key[0], value, now_ms, retention_ms))
     is_all = _remove(shard, request, over, ticket, turn) and len(over) == len(offsets)
+    shard.counts.expired_offsets += len(turn.entries)
     if is_all and group.is_idle and request.group in shard.versions.newest.groups:
         turn.write(Entry(GroupKey(request.group), None))
 
@@ -87,3 +90,4 @@ def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, turn
     offsets = shard.versions.newest.offsets_of(request.group)
     gone = sorted(key for key, value in offsets.items() if (key[0], value.topic_id) in request.topics)
     _remove(shard, request, gone, ticket, turn)
+    shard.counts.deleted_offsets += len(turn.entries)

@@ -110,6 +110,7 @@ def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, t
         )
         if not is_in_use and (topic, partition) in offsets:
             turn.write(Entry(OffsetKey(request.group, topic, partition), None))
+            shard.counts.deleted_offsets += 1
     turn.then(Answer(ticket, request, OffsetDeleteReply(ErrorCode.NONE, tuple(rows))))
 
 

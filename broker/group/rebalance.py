@@ -92,6 +92,7 @@ def complete(shard: Shard, group: ClassicGroup, turn: Turn) -> None:
         _wait_for_joins(shard, group, turn, group.rebalance_timeout_ms)
         return
     group.generation += 1
+    shard.counts.completed_rebalances += 1
     group.is_initial_rebalance = False
     if not group.members:
         group.protocol = None

@@ -27,13 +27,27 @@ class GroupSettings:
     """What one batch removes of a group, about: the rest goes with the next."""
 
 
+@dataclass(slots=True)
+class GroupCounts:
+    """What the coordinators of one broker count, for metrics. Counts only rise."""
+
+    commits: int = 0
+    """Offsets that were handed on to be committed."""
+    expired_offsets: int = 0
+    deleted_offsets: int = 0
+    """Of topics that were deleted, or on request."""
+    completed_rebalances: int = 0
+    """Join phases that ended."""
+
+
 class Shard:
     """`groups`: every group that the log or a member knows. `versions`: what the log says."""
 
-    __slots__ = ("groups", "settings", "timers", "versions")
+    __slots__ = ("counts", "groups", "settings", "timers", "versions")
 
-    def __init__(self, settings: GroupSettings, state: DurableState, end_offset: int) -> None:
+    def __init__(self, settings: GroupSettings, state: DurableState, end_offset: int, counts: GroupCounts) -> None:
         self.settings = settings
+        self.counts = counts
         self.versions = StateVersions(state, end_offset)
         self.timers = Timers()
         self.groups: dict[str, ClassicGroup] = {}

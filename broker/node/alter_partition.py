@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
+from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange, IsrProposal
 from kraft.image.partitions import RecoveryState
 from kraft.node.peers import RequestFailed
 from kraft.wire.error_codes import ErrorCode
@@ -38,6 +38,10 @@ class AlterPartitionQueue:
         self._services = services
         self._queued: dict[Partition, IsrProposal] = {}
         self._wake = trio.Event()
+        self.shrinks = 0
+        """In-sync sets that became smaller by this leader's own proposals, larger, and proposals that failed."""
+        self.expands = 0
+        self.failed = 0
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask for this change once the request in flight is answered. A newer proposal takes the older's place."""
@@ -103,6 +107,7 @@ class AlterPartitionQueue:
         not join yet, and has everything, says nothing more that would have it proposed again."""
         if answer is None or answer.error_code != ErrorCode.NONE:
             log.info("AlterPartition is tried again", error=None if answer is None else answer.error_code)
+            self.failed += len(batch)
             for partition, proposal in batch.values():
                 self._queued.setdefault(partition, proposal)
             return False, []
@@ -111,12 +116,17 @@ class AlterPartitionQueue:
         answers = {(row.topic_id, row.partition_id): row for row in answer.partitions}
         for key, (partition, proposal) in batch.items():
             row = answers.get(key)
+            if row is not None and row.error_code == ErrorCode.NONE:  # the metadata may have said so before
+                self.shrinks += proposal.change is IsrChange.SHRINK
+                self.expands += proposal.change is IsrChange.EXPAND
             verdict = AnswerVerdict.RETRY if row is None else partition.isr_answered(proposal, _answer(row))
             if verdict is AnswerVerdict.RETRY:
                 self._queued.setdefault(partition, proposal)
                 settled = False
+                self.failed += 1
             elif verdict is AnswerVerdict.REVERTED:
                 settled = False
+                self.failed += 1
                 refused.append(partition)
         self._services.seam.network.request_pass()
         return settled, refused

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.broker.node.turns import Steps
     from kraft.node.publisher import MetadataPublisher
+    from kraft.wire.request_meter import RequestMeter
     from kraft.wire.server import Request
 
 log = structlog.get_logger("kraft.broker")
@@ -61,6 +62,7 @@ class Broker:
         incarnation_id: UUID,
         publisher: MetadataPublisher,
         metrics: Metrics,
+        requests: RequestMeter,
         gates: Gates,
         dynamic_configs: DynamicConfigs,
         start_task: Callable[..., None],
@@ -74,6 +76,7 @@ class Broker:
         self.cluster_id = cluster_id
         self.incarnation_id = incarnation_id
         self.metrics = metrics
+        self.requests = requests
         self.gates = gates
         self.features = features
         self.api_versions_bodies: dict[tuple[int, int], bytes] = {}

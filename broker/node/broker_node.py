@@ -37,6 +37,7 @@ from kraft.node.peers import Peers
 from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
 from kraft.seam import Address, Binding, BoundListener, Seam
+from kraft.wire.request_meter import RequestMeter
 from kraft.wire.server import ServerLimits
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Shared:
     publisher: MetadataPublisher
     peers: Peers
     metrics: Metrics
+    requests: RequestMeter
     gates: Gates
     faults: ReplyFaults | None = None
 
@@ -85,6 +87,7 @@ class BrokerNode:
             incarnation_id=seam.random.uuid(),
             publisher=shared.publisher,
             metrics=shared.metrics,
+            requests=shared.requests,
             gates=shared.gates,
             dynamic_configs=DynamicConfigs(config),
             features=SUPPORTED_FEATURES,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from kraft.broker.node.cleaning_metrics import register_cleaner_metrics
 from kraft.broker.node.cleaning_run import GivenUp, is_current, run_round
 from kraft.broker.node.gates import OPENING_BYTES
+from kraft.broker.serving.metrics.cleaner import register_cleaner_metrics
 from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.cleaner import CleanerLimits, CleanerStats, CleaningRound
 from kraft.storage.cleaner_range import CleanableRange, find_range

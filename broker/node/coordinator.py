@@ -24,10 +24,10 @@ from kraft.broker.group.requests import (
     Ticket,
     TopicsGoneRequest,
 )
-from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupSettings
-from kraft.broker.node.coordinator_metrics import register_group_metrics
+from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupCounts, GroupSettings
 from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
+from kraft.seam.measures import Histogram
 from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 
@@ -74,8 +74,9 @@ class GroupCoordinators:
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
         self._broker = broker
         self._shards: dict[int, CoordinatorShard] = {}
-        self.commits = register_group_metrics(self, broker.metrics)
-        """Offsets that were handed on to be committed."""
+        self.counts = GroupCounts()
+        self.load_ms = Histogram()
+        """How long each partition took to load."""
         self.watchers: dict[ImageWatcher, None] = {}
         """Told, once each, when another image is in force."""
         self._gone: set[Topic] = set()

@@ -55,6 +55,7 @@ LOAD_PATIENCE_MS = 500
 """A partition is usually loaded in a few milliseconds, and a client that is sent away may take a second to come back:
 so requests wait for it, for so long, and are refused only then."""
 EARLY_REQUESTS_MAX = 1_000
+NS_PER_MS = 1e6
 
 Operation = Callable[[Now], Step | None]
 
@@ -82,17 +83,24 @@ class CoordinatorShard:
         self._patience = LoadPatience(self)
         self._replicas.deadlines.add(self._patience, self._clock.monotonic_ms() + LOAD_PATIENCE_MS)
 
+    @property
+    def waiting_requests(self) -> int:
+        """Requests that wait for the partition to be loaded, or for its log."""
+        return len(self._early) + len(self.partition.pending)
+
     # life
 
     async def run(self) -> None:
         """Load, then serve. Ends when the shard is active, or not wanted any more."""
+        began_ns = self._clock.monotonic_ns()
         loaded = await self._load()
         if loaded is None:
             self.close()
             return
         state, end_offset = loaded
-        self.machine = machine = GroupCoordinator(self._owner.settings, state, end_offset)
+        self.machine = machine = GroupCoordinator(self._owner.settings, state, end_offset, self._owner.counts)
         self.state = ShardState.ACTIVE
+        self._owner.load_ms.update((self._clock.monotonic_ns() - began_ns) / NS_PER_MS)
         if machine.groups:
             index, epoch = self.partition.index, self.leader_epoch
             log.info("groups loaded", partition=index, leader_epoch=epoch, groups=len(machine.groups))

@@ -23,12 +23,12 @@ from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, Wi
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import CannotEncode
+from kraft.wire.request_meter import request_name
 from kraft.wire.rpc import InternalKey
 from kraft.wire.server import ApiTable, LongRequest, Request, ServerConnection, ServerLimits
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-    from kraft.broker.node.metrics import Meter
     from kraft.node.reply_faults import ReplyFaults
 
 log = structlog.get_logger("kraft.broker.dispatch")
@@ -71,12 +71,6 @@ class Dispatcher:
         self._turns = Turns(broker.seam.clock, broker.start_task, lambda: None)
         self._holding = True
         self._protocols = {listener.name: listener.security_protocol.name for listener in broker.config.listeners}
-        metrics = broker.metrics
-        self._requests: dict[int, Meter] = {
-            key: metrics.meter("kafka.network", "RequestMetrics", "RequestsPerSec", request=_name(key))
-            for key in handlers
-        }
-        metrics.gauge("kafka.server", "socket-server-metrics", "connection-count", lambda: len(self._connections))
 
     # connections
 
@@ -90,6 +84,7 @@ class Dispatcher:
             budget=self._broker.gates.memory,
             on_closed=self._closed,
             table=INTER_BROKER_TABLE if is_inter_broker else CLIENT_TABLE,
+            meter=self._broker.requests,
         )
         connection.session = Session(
             listener=transport.listener,
@@ -138,7 +133,6 @@ class Dispatcher:
         if request.client_id != session.client_id:
             session = replace(session, client_id=request.client_id)
             connection.session = session
-        self._requests[key].count += 1
         if isinstance(request, LongRequest):
             request.body = memoryview(bytearray(request.body))  # a writable view, as ever
             self.go_on(request, self._in_turns(request, session))
@@ -207,19 +201,18 @@ class Dispatcher:
 
     def _failed(self, request: Request, error: Exception) -> None:
         """A handler's own error: logged, and told to the client where the answer has a place for it."""
-        labels = {"request": _name(request.api_key), "error": ErrorCode.UNKNOWN_SERVER_ERROR.name}
-        self._broker.metrics.meter("kafka.network", "RequestMetrics", "ErrorsPerSec", **labels).mark()
         log.error(
             "request failed",
-            api=_name(request.api_key),
+            api=request_name(request.api_key),
             version=request.api_version,
             client_id=request.client_id,
             error=repr(error),
             exc_info=None if isinstance(error, CannotEncode) else error,
         )
-        if request.is_answered:
+        if not request.is_answered and answer_error(request, ErrorCode.UNKNOWN_SERVER_ERROR):
             return
-        if not answer_error(request, ErrorCode.UNKNOWN_SERVER_ERROR):
+        self._broker.requests.count_error(request.api_key, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not request.is_answered:
             request.fail(f"the handler failed: {error!r}", CloseReason.LOCAL)
 
 
@@ -234,8 +227,3 @@ def _resuming(connection: ServerConnection, steps: Steps) -> Steps:
 def _principal(transport: Transport) -> str:
     name = transport.peer_principal
     return ANONYMOUS if name is None else f"User:{name}"
-
-
-def _name(key: int) -> str:
-    known = ApiKey(key) if key in ApiKey._value2member_map_ else InternalKey(key)
-    return "".join(word.capitalize() for word in known.name.split("_"))

@@ -88,6 +88,9 @@ class LeaderFetcher:
         self._unsaid: Iterator[Partition] | None = None
         """What a new session is still to be told of, behind what has changed."""
         self._looks_on = False
+        self.requests = 0
+        self.answer_bytes = 0
+        """Of the bodies of the leader's answers."""
         self._throttled: dict[Key, None] = {}
         """Left out for now because of follower.replication.throttled.rate."""
         config = manager.config
@@ -99,6 +102,14 @@ class LeaderFetcher:
         self._timeout_ms = config.integer("replica.socket.timeout.ms")
 
     # what is followed
+
+    @property
+    def all_followed(self) -> Iterable[FollowedPartition]:
+        return self._followed.values()
+
+    @property
+    def client_id(self) -> str:
+        return f"broker-{self.manager.node_id}-fetcher"
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -196,7 +207,7 @@ class LeaderFetcher:
         def make(transport: Transport) -> ClientConnection:
             return ClientConnection(
                 transport,
-                client_id=f"broker-{manager.node_id}-fetcher",
+                client_id=self.client_id,
                 on_closed=self._on_closed,
                 budget=manager.services.gates.memory,
             )
@@ -285,6 +296,7 @@ class LeaderFetcher:
     ) -> None:
         sent = InFlight(connection, is_full=fetch.session_epoch <= 0, mentioned=mentioned, forgotten=forgotten)
         self._in_flight.append(sent)
+        self.requests += 1
         self.manager.deadlines.add(sent, self.manager.clock.monotonic_ms() + self._timeout_ms)
 
         def on_reply(body: memoryview | None) -> None:
@@ -378,6 +390,7 @@ class LeaderFetcher:
         except WireError as problem:
             connection.close(f"the leader's answer does not parse: {problem}", CloseReason.BAD_BYTES)
             return
+        self.answer_bytes += len(body)
         sent = self._in_flight.popleft()
         self.manager.deadlines.remove(sent)
         self._is_first = False

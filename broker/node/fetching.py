@@ -26,6 +26,7 @@ from kraft.storage.handles import ColdRead
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResult
 from kraft.wire.fetch_response import FIRST_VERSION_WITH_ENDPOINTS, encode_fetch_response
+from kraft.wire.request_meter import FETCH
 from kraft.wire.tagged import CurrentLeader
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Answer:
 class FetchOperation(Parked):
     """One fetch request of one session (or of none: then `kept` has id 0)."""
 
+    delayed_operation = "Fetch"
     __slots__ = (
         "broker",
         "bytes_max",
@@ -347,6 +349,7 @@ class FetchOperation(Parked):
             allowed = self.broker.gates.authorizer.authorize(self.session, Operation.READ, partition.resource)
         if not allowed:
             return FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition.meters.fetches.count += 1
         result = read_partition(
             partition,
             entry,
@@ -477,6 +480,8 @@ class FetchOperation(Parked):
             meters.failed_fetches.count += 1
         elif self.is_follower:
             meters.replication_bytes_out.count += size
+            if size and partition.state is not None and partition.state.adding:
+                meters.reassignment_bytes_out.count += size * partition.is_being_added(self.params.replica_id)
             if partition.leader_throttled and size:
                 self.broker.replicas.leader_quota.record(size)
         else:
@@ -484,7 +489,7 @@ class FetchOperation(Parked):
 
     def _tell(self, reads: list[Read], answer: Answer) -> None:
         """Put into the answer what the asker does not know."""
-        kept, by_id = self.kept, self.kept.uses_topic_ids
+        kept, by_id, meter = self.kept, self.kept.uses_topic_ids, self.request.connection.meter
         has_session, is_full = kept.session_id != 0, self.is_full
         topics, rows, latest, hinted = answer.topics, answer.rows, answer.latest, answer.hinted
         for entry, result, size in reads:
@@ -493,6 +498,7 @@ class FetchOperation(Parked):
             self._count(entry, result, size)
             if result.error_code:
                 result = self._told_error(entry, result)
+                meter.errors[FETCH, int(result.error_code)] += 1
                 if result.current_leader is not None:
                     hinted.append(result.current_leader)
             key = entry.topic_key
@@ -504,6 +510,7 @@ class FetchOperation(Parked):
 
     def _respond(self, answer: Answer, throttle_ms: int) -> None:
         hinted = answer.hinted
+        self.request.connection.meter.fetched_partitions += sum(len(rows) for _, _, rows in answer.topics)
         self.request.respond(
             *encode_fetch_response(
                 self.params.version,

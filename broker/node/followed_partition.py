@@ -68,12 +68,14 @@ class LogView:
 class FollowedPartition:
     """One partition, in one leader epoch, from one leader."""
 
-    __slots__ = ("fetcher", "is_over", "partition", "state")
+    __slots__ = ("fetcher", "is_over", "leader_high_watermark", "partition", "state")
 
     def __init__(self, fetcher: LeaderFetcher, partition: Partition, leader_epoch: int) -> None:
         self.fetcher = fetcher
         self.partition = partition
         self.is_over = False
+        self.leader_high_watermark = 0
+        """As the leader said last."""
         latest = self._readable.epochs.latest_epoch
         view = LogView(self._readable, partition.high_watermark)
         self.state = FollowerState(fetcher.leader_id, leader_epoch, start_offset(view, latest), latest)
@@ -95,6 +97,11 @@ class FollowedPartition:
     def _readable(self) -> Log | BlankLog:
         """The log; an empty one of a replica that was never written."""
         return BLANK_LOG if self.partition.is_blank else self._log
+
+    @property
+    def lag(self) -> int:
+        """Committed records that are still to be fetched."""
+        return max(0, self.leader_high_watermark - self.state.fetch_offset)
 
     def wish(self) -> tuple[int, int, int, int]:
         """(fetch offset, leader epoch, last fetched epoch, log start offset) for the next request."""
@@ -178,9 +185,12 @@ class FollowedPartition:
                 return
             appended = info.last_offset >= info.base_offset
             partition.meters.replication_bytes_in.count += len(data)  # type: ignore[arg-type]
+            if partition.state is not None and partition.state.adding and partition.is_being_added(manager.node_id):
+                partition.meters.reassignment_bytes_in.count += len(data)  # type: ignore[arg-type]
             if partition.follower_throttled:
                 manager.follower_quota.record(len(data))  # type: ignore[arg-type]
         state.backoff_ms = 0
+        self.leader_high_watermark = result.high_watermark
         take_leader_marks(partition, result.high_watermark, result.log_start_offset)
         state.fetch_offset = opened.log_end_offset
         state.last_fetched_epoch = opened.epochs.latest_epoch

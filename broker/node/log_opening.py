@@ -10,7 +10,7 @@ Source: broker-spec 2.5, DESIGN 14.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -102,6 +102,10 @@ class LogOpener:
         if self._idle.is_set():  # `wait_idle` may wait on one that is not set
             self._idle = trio.Event()
         self._wake.set()
+
+    def waiting(self) -> Counter[str]:
+        """Log directory → logs of it that wait to be opened."""
+        return Counter(one.directory.path for one in self._queued if one.directory is not None)
 
     async def wait_idle(self) -> None:
         """Suspend until nothing is left to be opened."""

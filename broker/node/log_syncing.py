@@ -14,11 +14,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kraft.seam import DiskError
+from kraft.seam.measures import Histogram
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.log import Log
+
+NS_PER_MS = 1e6
 
 
 class LogSyncer:
@@ -28,6 +31,8 @@ class LogSyncer:
         self._manager = manager
         self._wanted: dict[Partition, None] = {}
         self._wanted_whole: dict[Partition, None] = {}
+        self.flush_ms = Histogram()
+        """How long each sync of a log took."""
 
     def want_full_sync(self, partition: Partition) -> None:
         """Sync all of this log after the pass, whatever its flush.messages says."""
@@ -60,10 +65,12 @@ class LogSyncer:
             if plan is None:
                 return
             only_file = plan.only_file
+            began_ns = manager.clock.monotonic_ns()
             if only_file is not None:
                 await manager.disk.sync(only_file)
             else:
                 await manager.disk.offload(plan.run)
+            self.flush_ms.update((manager.clock.monotonic_ns() - began_ns) / NS_PER_MS)
             if partition.log is log:
                 log.mark_synced(plan)
                 partition.synced()

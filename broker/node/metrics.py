@@ -3,20 +3,42 @@
 The hot path adds to plain attributes (`meter.count += 1`); nothing is computed until somebody collects. A metric's name
 is Kafka's MBean in three parts: group (`kafka.server`), type (`BrokerTopicMetrics`) and name (`MessagesInPerSec`), and
 its tags. The Prometheus form joins them in lower case, as the usual JMX exporter rules do.
+
+Invariant: a name has one kind for the life of the process, so its form does not depend on what was registered first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from kraft.broker.serving.metrics.text import text_in_steps
+from kraft.seam import require
+from kraft.seam.measures import Histogram
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
 
-SAMPLES_KEPT = 1024
-QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
-"""Kafka's percentiles, as dashboards name them."""
+Tags = tuple[tuple[str, str], ...]
+Gauge = Callable[[], float]
+
+
+class Kind(Enum):
+    """What a metric is for Prometheus. A histogram is a summary: percentiles by the label `quantile`, count and sum. An
+    info metric has a text as a label, and is always 1."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "summary"
+    INFO = "info"
+
+
+SUFFIXES = MappingProxyType({Kind.COUNTER: "_total", Kind.INFO: "_info"})
+"""Of the names of samples; a histogram has several."""
 
 
 class MetricName(NamedTuple):
@@ -25,7 +47,7 @@ class MetricName(NamedTuple):
     group: str
     type: str
     name: str
-    tags: tuple[tuple[str, str], ...] = ()
+    tags: Tags = ()
 
     @property
     def prometheus(self) -> str:
@@ -49,140 +71,172 @@ class Meter:
         self.count += amount
 
 
-class Histogram:
-    """Sum, count, largest, and the last SAMPLES_KEPT values in a ring for percentiles."""
-
-    __slots__ = ("count", "largest", "samples", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.largest = 0.0
-        self.samples: list[float] = []
-
-    def update(self, value: float) -> None:
-        if self.count < SAMPLES_KEPT:
-            self.samples.append(value)
-        else:
-            self.samples[self.count % SAMPLES_KEPT] = value
-        self.count += 1
-        self.total += value
-        if value > self.largest:
-            self.largest = value
-
-    def percentile(self, share: float) -> float:
-        """The value below which `share` (0 to 1) of the kept samples lie; 0 if there are none."""
-        return _at(sorted(self.samples), share)
-
-    def percentiles(self) -> dict[str, float]:
-        """Share → percentile, for each of QUANTILES."""
-        ordered = sorted(self.samples)
-        return {share: _at(ordered, float(share)) for share in QUANTILES}
+Labelled = Iterable[tuple[dict[str, str], float | Histogram]]
+"""(labels, value) of each member of a family; the values of a histogram family are Histograms."""
 
 
-def _at(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+class Family:
+    """All metrics of one name: those that are kept, by their tags, and those that are enumerated when they are read."""
 
+    __slots__ = ("is_on_demand", "kept", "kind", "name", "prometheus", "read", "starts")
 
-Gauge = Callable[[], float]
+    def __init__(self, name: MetricName, kind: Kind, *, is_on_demand: bool) -> None:
+        self.name = name
+        self.prometheus = name.prometheus
+        self.kind = kind
+        self.is_on_demand = is_on_demand
+        self.kept: dict[Tags, Meter | Histogram | Gauge] = {}
+        self.read: Callable[[], Labelled] = tuple
+        self.starts: dict[Tags, str] = {}
+        """Name and labels as text, kept between scrapes."""
+
+    def members(self) -> Iterator[tuple[Tags, float | Histogram]]:
+        """Tags and present value of each."""
+        for tags, kept in self.kept.items():
+            if isinstance(kept, Meter):
+                yield tags, kept.count
+            else:
+                yield tags, kept if isinstance(kept, Histogram) else kept()
+        for labels, value in self.read():
+            yield _tags(labels), value
 
 
 class Metrics:
     """The registry of one node. Asking for a name twice gives the same object; a gauge's newest function wins."""
 
     def __init__(self) -> None:
-        self._meters: dict[MetricName, Meter] = {}
-        self._histograms: dict[MetricName, Histogram] = {}
-        self._gauges: dict[MetricName, Gauge] = {}
-        self._counters: dict[MetricName, Gauge] = {}
+        self._families: dict[tuple[str, str, str], Family] = {}
+        self._reading = 0
+        """Number of the present reading."""
 
     def meter(self, group: str, type: str, name: str, **tags: str) -> Meter:
-        return self._meters.setdefault(_name(group, type, name, tags), Meter())
+        meter = self._family(group, type, name, Kind.COUNTER).kept.setdefault(_tags(tags), Meter())
+        assert isinstance(meter, Meter)
+        return meter
 
     def histogram(self, group: str, type: str, name: str, **tags: str) -> Histogram:
-        return self._histograms.setdefault(_name(group, type, name, tags), Histogram())
+        histogram = self._family(group, type, name, Kind.HISTOGRAM).kept.setdefault(_tags(tags), Histogram())
+        assert isinstance(histogram, Histogram)
+        return histogram
+
+    def expose(self, group: str, type: str, name: str, histogram: Histogram, **tags: str) -> None:
+        """Show a histogram that code below this floor fills."""
+        self._family(group, type, name, Kind.HISTOGRAM).kept[_tags(tags)] = histogram
 
     def gauge(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
-        self._gauges[_name(group, type, name, tags)] = function
+        self._family(group, type, name, Kind.GAUGE).kept[_tags(tags)] = function
 
     def counter(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
         """A meter whose count is computed when somebody asks: the total of others."""
-        self._counters[_name(group, type, name, tags)] = function
+        self._family(group, type, name, Kind.COUNTER).kept[_tags(tags)] = function
+
+    def enumerate(
+        self, group: str, type: str, name: str, kind: Kind, read: Callable[[], Labelled], *, is_on_demand: bool = False
+    ) -> None:
+        """A family whose members are enumerated when somebody asks; `is_on_demand`: only who asks for partitions gets
+        it, for it has a member for each partition."""
+        family = self._family(group, type, name, kind)
+        family.read, family.is_on_demand = read, is_on_demand
+
+    def together(self, group: str, type: str, names: Iterable[str], read: Callable[[], Mapping[str, float]]) -> None:
+        """Gauges whose values come from one look, which is taken once for each reading of the whole registry."""
+        taken: tuple[int, Mapping[str, float]] = (-1, {})
+
+        def value(name: str) -> float:
+            nonlocal taken
+            if taken[0] != self._reading:
+                taken = (self._reading, read())
+            return taken[1][name]
+
+        for name in names:
+            self.gauge(group, type, name, partial(value, name))
 
     def remove(self, *, tag: str, value: str) -> None:
         """Forget every metric that carries this tag with this value (a topic was deleted)."""
-        tables: tuple[dict[MetricName, Any], ...] = (self._meters, self._histograms, self._gauges, self._counters)
-        for table in tables:
-            for name in [name for name in table if (tag, value) in name.tags]:
-                del table[name]
+        for family in self._families.values():
+            for tags in [tags for tags in family.kept if (tag, value) in tags]:
+                del family.kept[tags]
+
+    def _family(self, group: str, type: str, name: str, kind: Kind) -> Family:
+        key = (group, type, name)
+        family = self._families.get(key)
+        if family is None:
+            family = self._families[key] = Family(MetricName(*key), kind, is_on_demand=False)
+        require(family.kind is kind, f"metric {family.name.mbean} is a {family.kind.value}, not a {kind.value}")
+        return family
+
+    # reading
+
+    @property
+    def families(self) -> Iterable[Family]:
+        """Every name that is registered."""
+        return self._families.values()
+
+    def families_of_reading(self, *, partitions: bool) -> Iterator[Family]:
+        """Begin a reading: every name, those with a member per partition only with `partitions`."""
+        self._reading += 1
+        return (family for family in self._families.values() if partitions or not family.is_on_demand)
 
     def readings(self) -> Iterator[tuple[MetricName, float]]:
-        """Every metric's present value: counts, gauges, and a histogram's mean, maximum and percentiles as
-        separate names with Kafka's attribute as a suffix tag."""
-        for name, meter in self._meters.items():
-            yield name, meter.count
-        for name, function in (*self._counters.items(), *self._gauges.items()):
-            yield name, function()
-        for name, histogram in self._histograms.items():
-            yield _attribute(name, "Count"), histogram.count
-            yield _attribute(name, "Mean"), histogram.total / histogram.count if histogram.count else 0.0
-            yield _attribute(name, "Max"), histogram.largest
-            yield _attribute(name, "50thPercentile"), histogram.percentile(0.50)
-            yield _attribute(name, "99thPercentile"), histogram.percentile(0.99)
+        """Every metric's present value; of a histogram its count."""
+        self._reading += 1
+        for family in self._families.values():
+            for tags, value in family.members():
+                yield family.name._replace(tags=tags), value.count if isinstance(value, Histogram) else value
 
     def value(self, group: str, type: str, name: str, **tags: str) -> float | None:
-        """The present value of a meter, counter or gauge; None if there is none of this name."""
-        key = _name(group, type, name, tags)
-        if key in self._meters:
-            return self._meters[key].count
-        function = self._counters.get(key) or self._gauges.get(key)
-        return None if function is None else function()
+        """The present value of a meter, counter or gauge, or the count of a histogram; None if there is none of this
+        name."""
+        family = self._families.get((group, type, name))
+        wanted = _tags(tags)
+        self._reading += 1
+        for found, value in () if family is None else family.members():
+            if found == wanted:
+                return value.count if isinstance(value, Histogram) else value
+        return None
 
-    def collect(self) -> Iterator[Metric]:
-        """prometheus-client's collector interface: one family per name, whatever the tags; a family's kind does not
-        depend on what was registered first."""
+    def collect(self, *, partitions: bool = False) -> Iterator[Metric]:
+        """One prometheus-client family per name that has members; with `partitions`, also those per partition."""
         from prometheus_client.core import Metric
 
-        families: dict[str, Metric] = {}
+        for family in self.families_of_reading(partitions=partitions):
+            name = family.prometheus
+            shown = Metric(name, family.name.mbean, family.kind.value)
+            for tags, value in family.members():
+                labels = dict(tags)
+                if isinstance(value, Histogram):
+                    for share, percentile in value.percentiles().items():
+                        shown.add_sample(name, labels | {"quantile": share}, percentile)
+                    shown.add_sample(name + "_count", labels, value.count)
+                    shown.add_sample(name + "_sum", labels, value.total)
+                else:
+                    shown.add_sample(name + SUFFIXES.get(family.kind, ""), labels, value)
+            if shown.samples:
+                yield shown
 
-        def add(name: MetricName, kind: str, suffix: str, value: float, **labels: str) -> None:
-            family = families.get(name.prometheus)
-            if family is None:
-                mbean = name._replace(tags=()).mbean
-                family = families[name.prometheus] = Metric(name.prometheus, mbean, kind)
-            family.add_sample(name.prometheus + suffix, dict(name.tags) | labels, value)
-
-        for name, meter in self._meters.items():
-            add(name, "counter", "_total", meter.count)
-        for name, function in self._counters.items():
-            add(name, "counter", "_total", function())
-        for name, function in self._gauges.items():
-            add(name, "gauge", "", function())
-        for name, histogram in self._histograms.items():
-            for share, value in histogram.percentiles().items():
-                add(name, "summary", "", value, quantile=share)
-            add(name, "summary", "_count", histogram.count)
-            add(name, "summary", "_sum", histogram.total)
-        yield from families.values()
-
-    def registry(self) -> CollectorRegistry:
+    def registry(self, *, partitions: bool = False) -> CollectorRegistry:
         """A prometheus-client registry with this one as its only collector."""
         from prometheus_client.registry import CollectorRegistry
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
+        registry.register(_Collector(self, partitions=partitions))
         return registry
 
-    def exposition(self) -> bytes:
-        """The text that a Prometheus server scrapes."""
-        from prometheus_client.exposition import generate_latest
-
-        return generate_latest(self.registry())
+    def exposition(self, *, partitions: bool = False) -> bytes:
+        """The text that a Prometheus server scrapes; see `text_in_steps` for how to share the loop meanwhile."""
+        return "".join(text_in_steps(self, partitions=partitions)).encode()
 
 
-def _name(group: str, type: str, name: str, tags: dict[str, str]) -> MetricName:
-    return MetricName(group, type, name, tuple(sorted(tags.items())))
+class _Collector:
+    """prometheus-client's collector interface, whose `collect` takes no argument."""
+
+    def __init__(self, metrics: Metrics, *, partitions: bool) -> None:
+        self._metrics = metrics
+        self._partitions = partitions
+
+    def collect(self) -> Iterator[Metric]:
+        return self._metrics.collect(partitions=self._partitions)
 
 
-def _attribute(name: MetricName, attribute: str) -> MetricName:
-    return name._replace(tags=(*name.tags, ("attribute", attribute)))
+def _tags(labels: dict[str, str]) -> Tags:
+    return tuple(sorted(labels.items()))

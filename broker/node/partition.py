@@ -34,7 +34,7 @@ from kraft.wire.records import BatchHeader
 if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
     from kraft.broker.node.refused_reads import SameAgain
-    from kraft.broker.node.topic_metrics import TopicMeters
+    from kraft.broker.serving.metrics.topics import TopicMeters
     from kraft.config import TopicConfig
     from kraft.storage.log import Log
     from kraft.storage.segment import Segment
@@ -154,6 +154,10 @@ class Partition:
     def leads(self) -> bool:
         """By the newest metadata that were taken, be the log open or not."""
         return self.state is not None and self.state.leader == self.host.node_id and not self.is_offline
+
+    def is_being_added(self, broker_id: int) -> bool:
+        """A reassignment gives this broker a replica."""
+        return self.state is not None and broker_id in self.state.adding
 
     @property
     def readable(self) -> Log | BlankLog | None:

@@ -14,6 +14,7 @@ from kraft.broker.node.leader_hints import current_leader, endpoints_of
 from kraft.broker.node.purgatory import Parked
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.produce import FIRST_VERSION_WITH_LEADER, ProduceResult, ProduceSuccess, encode_produce_response
+from kraft.wire.request_meter import PRODUCE
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
@@ -29,6 +30,7 @@ HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMP
 class SingleProduce(Parked):
     """The usual case, parked: one partition, its batch appended, the answer built; the acknowledgement is missing."""
 
+    delayed_operation = "Produce"
     __slots__ = ("broker", "partition_index", "request", "success", "topic", "topic_id")
 
     def __init__(
@@ -77,6 +79,7 @@ ProduceRows = list[tuple[str | None, UUID | None, list[ProduceResult]]]
 class ProduceOperation(Parked):
     """The general case: any number of partitions, each with its own fate."""
 
+    delayed_operation = "Produce"
     __slots__ = ("acks", "broker", "remaining", "request", "rows", "session", "slots", "throttle_ms")
 
     def __init__(self, broker: BrokerServices, request: Request, session: Session, acks: int) -> None:
@@ -182,7 +185,7 @@ def answer_produce(
 ) -> None:
     """Encode and send, with the leaders of misdirected partitions for those who can read that (v10)."""
     version = request.api_version
-    _count_failures(broker, rows)
+    _count_errors(broker, request, rows)
     endpoints = []
     if version >= FIRST_VERSION_WITH_LEADER:
         image = broker.image
@@ -203,10 +206,14 @@ def answer_produce(
     request.respond(encode_produce_response(version, rows, throttle_ms, endpoints))
 
 
-def _count_failures(broker: BrokerServices, rows: ProduceRows) -> None:
-    """Of partitions that are hosted here: nobody makes a metric by asking for a topic that does not exist."""
+def _count_errors(broker: BrokerServices, request: Request, rows: ProduceRows) -> None:
+    """What the answer tells of each partition; by topic only of those hosted here: nobody makes a metric by asking for
+    a topic that does not exist."""
+    meter = request.connection.meter
+    meter.long_produces += 1
     for name, topic_id, results in rows:
         for result in results:
+            meter.errors[PRODUCE, int(result.error_code)] += 1
             if result.error_code:
                 partition = broker.replicas.find(name if topic_id is None else topic_id, result.partition)
                 if partition is not None:

@@ -8,7 +8,9 @@ Deadlines are kept in coarse buckets, from which a completed operation removes i
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from heapq import heappop, heappush
+from typing import ClassVar
 
 import trio
 
@@ -23,6 +25,8 @@ class Parked:
     __slots__ = ("bucket",)
 
     bucket: int
+    delayed_operation: ClassVar[str] = "Other"
+    """What it is called in the metrics of the purgatory."""
 
     @abstractmethod
     def expire(self) -> None:
@@ -42,6 +46,10 @@ class Deadlines:
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
+
+    def kinds(self) -> Counter[str]:
+        """How many operations wait, by `delayed_operation`."""
+        return Counter(one.delayed_operation for bucket in self._buckets.values() for one in bucket)
 
     def add(self, operation: Parked, deadline_ms: int) -> None:
         """Expire `operation` soon after `deadline_ms` (monotonic), unless it is removed before."""

@@ -35,16 +35,17 @@ from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
-from kraft.broker.node.replica_metrics import register_replica_metrics
 from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
-from kraft.broker.node.topic_metrics import TopicMetrics
 from kraft.broker.node.topic_rules import log_config
 from kraft.broker.node.turns import Turns, in_steps
 from kraft.broker.replica.isr import IsrProposal
 from kraft.broker.replica.leader import NOBODY
+from kraft.broker.serving.metrics.logs import register_log_metrics
+from kraft.broker.serving.metrics.replicas import register_replica_metrics
+from kraft.broker.serving.metrics.topics import TopicMetrics
 from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
@@ -102,11 +103,11 @@ class ReplicaManager:
         self.cleaner = LogCleaner(self)
         self.damaged_logs = DamagedLogs(self)
         self.refused_reads = RefusedReads(self)
-        self._opener = LogOpener(self)
-        self._syncer = LogSyncer(self)
+        self.opener = LogOpener(self)
+        self.syncer = LogSyncer(self)
         self.retirement = Retirement(self)
         self._flusher = LogFlusher(self)
-        self._alter_partition = AlterPartitionQueue(services)
+        self.alter_partition = AlterPartitionQueue(services)
         self.assignments = DirectoryAssignments(services)
         self.moves = ReplicaMoves(self)
         self.roles = ReplicaRoles(self)
@@ -121,6 +122,7 @@ class ReplicaManager:
         self._previous_broker_epoch = -1
         self._waits_for_budget = False
         register_replica_metrics(self, services.metrics)
+        register_log_metrics(self, services.metrics)
         self.seam.network.at_end_of_pass(self.end_pass)
 
     # life
@@ -152,11 +154,11 @@ class ReplicaManager:
             self._nursery = nursery
             try:
                 nursery.start_soon(self.deadlines.run)
-                nursery.start_soon(self._alter_partition.run)
+                nursery.start_soon(self.alter_partition.run)
                 nursery.start_soon(self.assignments.run)
                 nursery.start_soon(self._check_lag_forever)
                 for _ in range(self.config.integer("num.recovery.threads.per.data.dir") * len(self.directories.all)):
-                    nursery.start_soon(self._opener.serve)
+                    nursery.start_soon(self.opener.serve)
                 for task in (
                     self.maintenance.high_watermarks_forever,
                     self.maintenance.recovery_points_forever,
@@ -195,7 +197,7 @@ class ReplicaManager:
         )
         await self._turns.finish()
         if not all(directory.is_clean for directory in self.directories.online):
-            await self._opener.wait_idle()
+            await self.opener.wait_idle()
             await self.assignments.wait_settled()
         self.request_pass()
 
@@ -324,7 +326,7 @@ class ReplicaManager:
             woken, self.woken = self.woken, {}
             for fetch in woken:
                 fetch.look_again()
-        self._syncer.start_wanted()
+        self.syncer.start_wanted()
 
     def request_pass(self) -> None:
         """Something changed outside a pass: have one soon."""
@@ -350,24 +352,24 @@ class ReplicaManager:
         )
 
     def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
-        self._alter_partition.propose(partition, proposal)
+        self.alter_partition.propose(partition, proposal)
 
     def want_sync(self, partition: Partition) -> None:
-        self._syncer.want_sync(partition)
+        self.syncer.want_sync(partition)
 
     def want_full_sync(self, partition: Partition) -> None:
         """All of the log should reach the disk, though nobody waits for it."""
-        self._syncer.want_full_sync(partition)
+        self.syncer.want_full_sync(partition)
 
     def want_ready(self, partition: Partition) -> None:
-        self._syncer.want_ready(partition)
+        self.syncer.want_ready(partition)
 
     def want_open(self, partition: Partition) -> None:
-        self._opener.want(partition, urgent=True)
+        self.opener.want(partition, urgent=True)
 
     def open_soon(self, partition: Partition) -> None:
         """Open the log when nothing more urgent is left."""
-        self._opener.want(partition, urgent=False)
+        self.opener.want(partition, urgent=False)
 
     def may_write(self, partition: Partition) -> bool:
         """Whether an append that waits may run: the budget of dirty bytes has room. If not, it runs when there is."""
@@ -445,7 +447,7 @@ class ReplicaManager:
         self._configure_log(partition, opened)  # its settings may have changed while it was being opened
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
-            self._syncer.want_sync(partition)
+            self.syncer.want_sync(partition)
         self.roles.begin_to_follow(partition)
         self.request_pass()
 

@@ -69,12 +69,18 @@ class ReplicationQuota:
         """Whether the measured rate is above the bound."""
         if self.bytes_per_second >= UNLIMITED:
             return False
+        measured = self.measured_rate
+        return measured > self.bytes_per_second or (not self._windows and self.bytes_per_second == 0)
+
+    @property
+    def measured_rate(self) -> float:
+        """Bytes per second of what the throttle names, over its windows."""
         now_ms = self._clock.monotonic_ms()
         self._drop_old(now_ms // self._window_ms)
         if not self._windows:
-            return self.bytes_per_second == 0
+            return 0.0
         elapsed_ms = max(now_ms - self._windows[0][0] * self._window_ms, self._window_ms)
-        return sum(size for _, size in self._windows) * SECOND_MS > self.bytes_per_second * elapsed_ms
+        return sum(size for _, size in self._windows) * SECOND_MS / elapsed_ms
 
     def _drop_old(self, number: int) -> None:
         while self._windows and self._windows[0][0] <= number - self._windows_max:

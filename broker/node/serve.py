@@ -8,6 +8,7 @@ crash: nothing is written any more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ import trio
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
 from kraft.broker.node.metrics import Metrics
-from kraft.broker.node.node_metrics import register_node_metrics
+from kraft.broker.serving.metrics.node import register_node_metrics
+from kraft.broker.serving.metrics.rates import Rates
 from kraft.config import NodeConfig
 from kraft.node.controller import Controller
 from kraft.node.controller_node import ControllerListeners, run_controller
@@ -26,8 +28,10 @@ from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
 from kraft.seam import InvariantError, Seam
 from kraft.wire.budget import MemoryBudget
+from kraft.wire.request_meter import RequestMeter
 
 if TYPE_CHECKING:
+    from kraft.broker.admin.listener import AdminListener
     from kraft.broker.node.broker_node import BrokerNode
     from kraft.node.reply_faults import ReplyFaults
     from kraft.wire.reply_policy import ReplyPolicy
@@ -43,28 +47,64 @@ HOUSEKEEPING_MS = 1_000
 HOSTS_LOGGED_MAX = 5
 
 
+def no_version() -> str:
+    """Of a node that is no process of its own."""
+    return "unknown"
+
+
+def log_slow_request(name: str, parts: dict[str, float]) -> None:
+    """One line with each part in ms; the log bounds how many lines of one text it takes in a second."""
+    log.warning(
+        "slow request",
+        request=name,
+        total_ms=round(parts["TotalTimeMs"], 1),
+        queue_ms=round(parts["RequestQueueTimeMs"], 1),
+        local_ms=round(parts["LocalTimeMs"], 1),
+        remote_ms=round(parts["RemoteTimeMs"], 1),
+        response_queue_ms=round(parts["ResponseQueueTimeMs"], 1),
+        send_ms=round(parts["ResponseSendTimeMs"], 1),
+        bytes=int(parts["RequestBytes"]),
+    )
+
+
 class Node:
     """A running node, as whoever started it sees it."""
 
     def __init__(
-        self, config: NodeConfig, seam: Seam, identity: NodeIdentity, replies: ReplyPolicy | None = None
+        self,
+        config: NodeConfig,
+        seam: Seam,
+        identity: NodeIdentity,
+        replies: ReplyPolicy | None = None,
+        version: Callable[[], str] = no_version,
     ) -> None:
         self.config = config
         self.identity = identity
         self.metrics = Metrics()
+        self.rates = Rates(seam.clock)
+        self.requests = RequestMeter(seam.clock.monotonic_ns)
         self.gates = Gates(MemoryBudget(max(MEMORY_BUDGET_BYTES, config.integer("queued.max.request.bytes"))))
         self.peers = Peers(seam, client_id=f"node-{config.node_id}")
         self.quorum = Quorum(config, seam, identity.metadata)
         self.publisher = MetadataPublisher(config, seam, self.quorum)
         self.quorum.add_listener(self.publisher)
+        slow_ms = config.integer("kraft.slow.request.ms")
+        if slow_ms >= 0:
+            self.requests.slow_ms, self.requests.slow = slow_ms, log_slow_request
         self.controller: Controller | None = None
         self.controller_listeners: ControllerListeners | None = None
         self.broker: BrokerNode | None = None
+        self.admin: AdminListener | None = None
         self._seam = seam
+        self._version = version
         self._faults = None if replies is None else _faults(replies, seam)
         self._stop = trio.Event()
         self._failure: BaseException | None = None
         self._scope = trio.CancelScope()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
 
     def request_stop(self) -> None:
         """Stop in order; `serve` returns when that is done."""
@@ -93,11 +133,14 @@ class Node:
                 # A controller alone needs none of the broker, and starts sooner without it.
                 from kraft.broker.node.broker_node import BrokerNode, Shared
 
-                shared = Shared(self.quorum, self.publisher, self.peers, self.metrics, self.gates, self._faults)
+                shared = Shared(
+                    self.quorum, self.publisher, self.peers, self.metrics, self.requests, self.gates, self._faults
+                )
                 self.broker = BrokerNode(self.config, self._seam, self.identity, shared, fail=self.fail)
                 self.broker.bind()
                 await self.broker.open_directories()
             register_node_metrics(self, self._seam)
+            self._bind_admin()
             async with trio.open_nursery() as nursery:
                 await self._start(nursery)
                 task_status.started(self)
@@ -107,10 +150,18 @@ class Node:
         if self._failure is not None:
             raise self._failure
 
+    def _bind_admin(self) -> None:
+        if self.config.string("kraft.admin.listener"):
+            from kraft.broker.admin.listener import AdminListener  # only nodes that have one need HTTP
+
+            self.admin = AdminListener(self, self._seam, self._version)
+
     async def _start(self, nursery: trio.Nursery) -> None:
         if self._faults is not None:
             await nursery.start(self._faults.run)
         await nursery.start(self.peers.run)
+        if self.admin is not None:
+            nursery.start_soon(self.admin.run)
         if self.config.is_controller:
             self.controller = controller = Controller(
                 self.config,
@@ -120,7 +171,12 @@ class Node:
                 self.peers,
                 cluster_id=self.identity.cluster_id,
             )
-            serve_controller = partial(run_controller, budget=self.gates.memory, faults=self._faults)
+            from kraft.broker.serving.metrics.controller import register_controller_metrics
+
+            register_controller_metrics(controller, self.metrics)
+            serve_controller = partial(
+                run_controller, budget=self.gates.memory, faults=self._faults, meter=self.requests
+            )
             self.controller_listeners = await nursery.start(
                 serve_controller, self.config, self._seam, self.quorum, controller
             )
@@ -135,6 +191,8 @@ class Node:
         await self.quorum.shutdown()
         if self.controller_listeners is not None:
             self.controller_listeners.close()
+        if self.admin is not None:
+            self.admin.close()
 
     async def _housekeeping(self) -> None:
         """Give back what idle connections hold, end those that hold memory others wait for, log what was counted."""
@@ -142,6 +200,8 @@ class Node:
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
             memory.release_idle()
+            self.requests.second_over()
+            self.rates.second_over()
             evicted = memory.check_progress(clock.monotonic_ms())
             if evicted:
                 log.warning(
@@ -164,17 +224,19 @@ async def serve(
     *,
     cluster_id: str | None = None,
     replies: ReplyPolicy | None = None,
+    version: Callable[[], str] = no_version,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
 
     Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
-    With `replies`, requests pass this policy, which whoever holds it may change while the node runs.
+    With `replies`, requests pass this policy, which whoever holds it may change while the node runs. `version` gives
+    that of this package, for the admin listener.
     """
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)
     identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
-    node = Node(config, seam, identity, replies)
+    node = Node(config, seam, identity, replies, version)
     try:
         await node.run(task_status)
     except BaseExceptionGroup as group:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 def mute(broker: BrokerServices, request: Request, throttle_ms: int) -> None:
     """Stop to read this request's connection for `throttle_ms`."""
     connection = request.connection
+    if request.timing is not None:
+        request.timing.throttle_ms = throttle_ms
     connection.mute()
 
     async def unmute() -> None:

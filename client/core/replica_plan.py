@@ -35,6 +35,28 @@ def plan_replicas(
     return plan.with_leaders()
 
 
+def plan_without(
+    broker: int, current: Mapping[TopicPartition, Sequence[int]], brokers: Mapping[int, str | None]
+) -> Assignment:
+    """New replicas of the partitions that have one on `broker`: it goes to that of the other `brokers` (id → rack)
+    whose rack has fewest of the partition's replicas, and that has fewest replicas at all. All other replicas stay, in
+    their order. ValueError if there are too few brokers."""
+    load = Counter(one for replicas in current.values() for one in replicas)
+    plan: Assignment = {}
+    for partition, replicas in sorted(current.items()):
+        if broker not in replicas:
+            continue
+        free = [one for one in brokers if one not in replicas]
+        if not free:
+            name = f"{partition[0]}-{partition[1]}"
+            raise ValueError(f"{name} has {len(replicas)} replicas, and all other live brokers hold one already")
+        racks = Counter(brokers.get(one) for one in replicas if one != broker and brokers.get(one) is not None)
+        best = min(free, key=lambda one: (racks[brokers[one]], load[one], one))
+        load[best] += 1
+        plan[partition] = tuple(best if one == broker else one for one in replicas)
+    return plan
+
+
 class _Plan:
     def __init__(self, brokers: Mapping[int, str | None]) -> None:
         self._racks = brokers

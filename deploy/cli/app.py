@@ -52,18 +52,19 @@ _VERBS = MappingProxyType(
         "pause": "cluster",
         "resume": "cluster",
         "run": "run",
+        "rolling-restart": "rolling",
         "node": "node",
         "cluster": "inspection",
-        "brokers": "inspection",
         "logdirs": "inspection",
         "apis": "inspection",
         "unregister": "inspection",
         "produce": "produce",
         "consume": "consume",
+        "console": "console",
         "completion": "completion",
     }
 )
-"""The module of each verb; the function has the verb's name."""
+"""The module of each verb; the function has the verb's name, with `_` for a dash."""
 
 _SETTINGS = MappingProxyType({"run": {"allow_interspersed_args": False}})
 """What typer is told of a verb: the options behind another program's name are that program's."""
@@ -71,6 +72,7 @@ _SETTINGS = MappingProxyType({"run": {"allow_interspersed_args": False}})
 _FAMILIES = MappingProxyType(
     {
         "topics": "topics",
+        "brokers": "brokers",
         "partitions": "partitions",
         "configs": "configs",
         "features": "features",
@@ -134,7 +136,7 @@ def application(only: str | None = None) -> typer.Typer:
     is_known = only in _VERBS or only in _FAMILIES
     for verb, module in _VERBS.items():
         if verb == only or not is_known:
-            app.command(verb, context_settings=_SETTINGS.get(verb))(getattr(_load(module), verb))
+            app.command(verb, context_settings=_SETTINGS.get(verb))(getattr(_load(module), verb.replace("-", "_")))
     for family, module in _FAMILIES.items():
         if family == only or not is_known:
             app.add_typer(_load(module).app, name=family)

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,6 +65,9 @@ def up(
     fault_control: Annotated[
         bool, typer.Option("--fault-control", help="Let kraft fault break links and answers on purpose.")
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Run kraft console beside it, at http://127.0.0.1:8480.")
+    ] = False,
     background: Annotated[bool, typer.Option("--background", help="Return once the cluster is ready.")] = False,
     log_level: Annotated[
         str, typer.Option(help="debug, info, warning or error.", autocompletion=complete_log_level)
@@ -85,6 +89,8 @@ def up(
     from kraft.deploy.launch.streams import outlive_readers
 
     outlive_readers()
+    if console:
+        _check_console(background)
     cluster = _launch(data, given, log_level)
     for notice in cluster.notices:
         warn(notice)
@@ -95,10 +101,26 @@ def up(
             is_known = _is_known(cluster)
             announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
-        stay(cluster, as_json, is_temporary=data is None)
+        with _console(cluster, as_json) if console else nullcontext():
+            stay(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()
         raise
+
+
+def _check_console(background: bool) -> None:
+    """CommandFailed, before anything is started, where a console cannot run beside the cluster."""
+    from kraft.deploy.cli.console import require_extra
+
+    if background:
+        raise CommandFailed("--console ends with kraft up: with --background run kraft console", code=EXIT_USAGE)
+    require_extra()
+
+
+def _console(cluster: LocalCluster, as_json: bool) -> AbstractContextManager[None]:
+    from kraft.deploy.cli.console_beside import console_beside
+
+    return console_beside(cluster, as_json=as_json)
 
 
 def _is_known(cluster: LocalCluster) -> bool:
@@ -139,7 +161,7 @@ def _launch(data: str | None, given: Mapping[str, Any], log_level: str) -> Local
 
 def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop all nodes of the cluster cleanly."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     was_up = cluster.is_up
     killed = cluster.down()
     if as_json:
@@ -158,11 +180,19 @@ def status(
     if every:
         show(as_json, ["data", "bootstrap", "up"], _started())
         return
-    cluster = _find(data)
+    cluster = find_cluster(data)
     nodes = cluster.status()
     if as_json:
         rows = [
-            {"node": n.node_id, "roles": n.roles, "ports": n.ports, "pid": n.pid, "state": n.state, "ended": n.ended}
+            {
+                "node": n.node_id,
+                "roles": n.roles,
+                "ports": n.ports,
+                "pid": n.pid,
+                "state": n.state,
+                "ended": n.ended,
+                "admin": n.admin,
+            }
             for n in nodes
         ]
         up_now = any(n.pid is not None for n in nodes)
@@ -171,8 +201,8 @@ def status(
     print(f"{cluster.folder.path}  {where_text(cluster, '  ')}  cluster {cluster.cluster_id}")
     show(
         False,
-        ["node", "roles", "ports", "pid", "state", "ended"],
-        [(n.node_id, n.roles, n.ports, n.pid, n.state, n.ended) for n in nodes],
+        ["node", "roles", "ports", "admin", "pid", "state", "ended"],
+        [(n.node_id, n.roles, n.ports, n.admin, n.pid, n.state, n.ended) for n in nodes],
     )
     if not cluster.is_up:
         print(f"start it again with {cluster.folder.start_command}")
@@ -189,7 +219,7 @@ def logs(
     as_json: JsonOption = False,
 ) -> None:
     """Show the logs of nodes, their lines by time."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     chosen = cluster.node_ids if node is None else [cluster.folder.plan(node).node_id]
     positions = dict.fromkeys(chosen, 0)
     found = _read_logs(cluster, positions)
@@ -223,29 +253,29 @@ def _print_logs(lines: dict[int, list[str]], as_json: bool) -> None:
 
 def kill(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Kill a node with SIGKILL: it gets no chance to say goodbye."""
-    _done(as_json, node, "killed", _find(data).kill(node))
+    _done(as_json, node, "killed", find_cluster(data).kill(node))
 
 
 def stop(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Stop a node cleanly: it hands its leaderships over first."""
-    _done(as_json, node, "stopped", _find(data).stop(node))
+    _done(as_json, node, "stopped", find_cluster(data).stop(node))
 
 
 def start(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Start a node that was killed or stopped, and wait until it serves."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     cluster.start(node)
     _done(as_json, node, "started", next(n.pid for n in cluster.status() if n.node_id == node))
 
 
 def pause(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Freeze a node with SIGSTOP: to the others it looks like one that hangs."""
-    _done(as_json, node, "paused", _find(data).pause(node))
+    _done(as_json, node, "paused", find_cluster(data).pause(node))
 
 
 def resume(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Let a paused node go on."""
-    cluster = _find(data)
+    cluster = find_cluster(data)
     was_paused = any(n.node_id == node and n.state == "paused" for n in cluster.status())
     _done(as_json, node, "resumed" if was_paused else "was not paused", cluster.resume(node))
 
@@ -256,7 +286,7 @@ def _started() -> list[tuple[str, str, bool]]:
     return [(str(one.path), one.read()[0].bootstrap_servers(), one.runs) for one in started_folders()]
 
 
-def _find(data: str | None) -> LocalCluster:
+def find_cluster(data: str | None) -> LocalCluster:
     from kraft.deploy.launch.control import LocalCluster
     from kraft.deploy.launch.folder import ClusterFolder, last_folder
 

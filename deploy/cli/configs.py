@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +17,24 @@ from kraft.deploy.cli.completing import (
     complete_setting,
     complete_topic,
 )
-from kraft.deploy.cli.connection import Connection, over_network, pair
-from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, print_json, show, warn
+from kraft.deploy.cli.connection import Connection, over_network, pair, read_text
+from kraft.deploy.cli.output import (
+    EXIT_FAILED,
+    EXIT_NOT_FOUND,
+    EXIT_USAGE,
+    CommandFailed,
+    JsonOption,
+    plain,
+    print_json,
+    print_table,
+    show,
+    warn,
+)
 
 if TYPE_CHECKING:
     from kraft.client.admin import ConfigChange, ConfigResource
     from kraft.config import ConfigKey
+    from kraft.config.check import Setting
 
 app = typer.Typer(
     help="Show and change settings of topics, brokers and groups.", no_args_is_help=True, rich_markup_mode=None
@@ -160,6 +174,51 @@ def keys(
     if not rows:
         raise CommandFailed(f"no key has {pattern} in its name; kraft configs keys lists all", code=EXIT_NOT_FOUND)
     show(as_json, ["key", "resource", "type", "default", "effect", *(["what_it_is"] if explain else [])], rows)
+
+
+@app.command()
+def check(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A server.properties file.")] = None,
+    from_environment: Annotated[
+        bool, typer.Option("--from-environment", help="Check KAFKA_… variables as well; they win over the file.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what each line of a server.properties means here; no cluster is asked, no node is started. Exit code 1 if a
+    node would not start with it."""
+    from kraft.config.check import STOPS, check_settings, check_whole
+
+    if file is None and not from_environment:
+        raise CommandFailed("what to check? Name a FILE, or give --from-environment", code=EXIT_USAGE)
+    settings = [*(_settings_of(file) if file is not None else ()), *(_environment() if from_environment else ())]
+    checked = check_settings(settings)
+    problem = None if any(one.meaning in STOPS for one in checked) else check_whole(settings)
+    starts = problem is None and not any(one.meaning in STOPS for one in checked)
+    if as_json:
+        rows = [{**plain(one), "meaning": one.meaning.value} for one in checked]
+        print_json({"starts": starts, "problem": problem, "settings": rows})
+    else:
+        columns = ["from", "key", "value", "meaning", "default", "why"]
+        cells = [(one.source, one.key, one.value, one.meaning.value, one.default, one.why or None) for one in checked]
+        print_table(columns, cells)
+        if problem is not None:
+            warn(f"each line is fine by itself, but not all together: {problem}")
+    if not starts:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _settings_of(file: Path) -> list[Setting]:
+    from kraft.config.check import Setting
+    from kraft.config.properties import numbered_properties
+
+    return [Setting(f"line {number}", key, value) for number, key, value in numbered_properties(read_text(file))]
+
+
+def _environment() -> list[Setting]:
+    from kraft.config.check import Setting
+    from kraft.deploy.launch.environment import environment_settings
+
+    return [Setting(variable, key, value) for variable, key, value in environment_settings(os.environ)]
 
 
 def _explanation(key: ConfigKey) -> str:

@@ -262,8 +262,13 @@ def read_properties(path: Path) -> dict[str, str]:
     """A Java properties file. CommandFailed if it cannot be read."""
     from kraft.config import parse_properties
 
+    return dict(parse_properties(read_text(path)))
+
+
+def read_text(path: Path) -> str:
+    """The text of a properties file. CommandFailed if it cannot be read."""
     try:
-        return dict(parse_properties(path.read_text()))
+        return path.read_text(encoding="utf-8")
     except OSError as problem:
         raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
     except UnicodeDecodeError:
@@ -276,3 +281,15 @@ def pair(entry: str, option: str = "") -> tuple[str, str]:
     if not equals or not key.strip():
         raise CommandFailed(f"{option} {entry}: expected {PAIRS.get(option, 'KEY=VALUE')}".strip(), code=EXIT_USAGE)
     return key.strip(), value
+
+
+def refuse_options_before(ctx: typer.Context, verb: str) -> None:
+    """CommandFailed for options before a verb, as Kafka's tool takes them: they are those of the family alone, and the
+    verb would act on another cluster than was meant."""
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise CommandFailed(
+                f"{option.opts[0]} stands before {verb}: put it behind, {ctx.command_path} {verb} … {option.opts[0]} …",
+                code=EXIT_USAGE,
+            )

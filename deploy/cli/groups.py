@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,8 @@ from kraft.deploy.cli.output import (
 from kraft.deploy.cli.several import Outcome, attempt_each, tell
 
 if TYPE_CHECKING:
-    from kraft.client.admin import Admin, CommittedOffset, FoundOffset, GroupDescription, GroupMember
+    from kraft.client.admin import Admin, GroupDescription
+    from kraft.client.admin.group_lag import PartitionLag
 
 app = typer.Typer(help="Consumer groups: lag, members, offsets, deletion.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -48,24 +48,7 @@ STATES = (
 TYPES = ("classic", "consumer", "share", "streams")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """How far a group is in one partition. `end_offset` is None where the partition has no leader to tell it."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    end_offset: int | None
-    member: GroupMember | None
-
-    @property
-    def lag(self) -> int | None:
-        if self.committed is None or self.end_offset is None:
-            return None
-        return max(0, self.end_offset - self.committed)
-
-
-Described = tuple["GroupDescription", list[PartitionLag]]
+Described = tuple["GroupDescription", "list[PartitionLag]"]
 
 
 def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list[str]:
@@ -116,9 +99,11 @@ def describe(
     """Show how far groups are: committed offset, end, lag and reader of each partition."""
 
     async def work(admin: Admin) -> list[Outcome[Described]]:
+        from kraft.client.admin.group_lag import find_lags
+
         async def describe_one(name: str) -> Described:
             described = await admin.groups.describe(name)
-            return described, await _lags(admin, described, topic)
+            return described, await find_lags(admin, described, topic)
 
         if topic:
             await admin.topics.describe(topic)  # one that is not there is not one in which nothing is committed
@@ -242,37 +227,9 @@ def remove_members(
         print(f"{plural(len(removed), 'member')} removed from group {group}")
 
 
-async def _lags(admin: Admin, group: GroupDescription, topics: list[str] | None) -> list[PartitionLag]:
-    from kraft.client.admin import LATEST
-
-    committed = await admin.groups.offsets(group.group_id)
-    readers = {tp: member for member in group.members for tp in member.assignment}
-    wanted = sorted(tp for tp in committed.keys() | readers.keys() if not topics or tp[0] in topics)
-    there = {
-        (part.topic, part.index)
-        for topic in await admin.topics.list()
-        for part in topic.partitions
-        if part.leader is not None
-    }
-    ends = await admin.partitions.offsets({tp: LATEST for tp in wanted if tp in there})
-    return [_lag(tp, committed.get(tp), ends.get(tp), readers.get(tp)) for tp in wanted]
-
-
-def _lag(
-    tp: tuple[str, int], committed: CommittedOffset | None, end: FoundOffset | None, member: GroupMember | None
-) -> PartitionLag:
-    return PartitionLag(
-        *tp, None if committed is None else committed.offset, None if end is None else end.offset, member
-    )
-
-
-def _total(lags: list[PartitionLag]) -> int | None:
-    """Of the partitions whose lag is known; None if it is of none, as where nothing is committed: that is not 0."""
-    known = [one.lag for one in lags if one.lag is not None]
-    return sum(known) if known else None
-
-
 def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> dict[str, object]:
+    from kraft.client.admin.group_lag import total_lag
+
     rows = [
         {
             "topic": one.topic,
@@ -284,11 +241,13 @@ def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> dict[str, obj
         }
         for one in lags
     ]
-    return {**plain(group), "lag": _total(lags), "partitions": rows}
+    return {**plain(group), "lag": total_lag(lags), "partitions": rows}
 
 
 def _text_of(group: GroupDescription, lags: list[PartitionLag]) -> str:
-    total = _total(lags)
+    from kraft.client.admin.group_lag import total_lag
+
+    total = total_lag(lags)
     facts = [
         f"group {emphasized(group.group_id)}",
         f"state {group.state}",

@@ -1,4 +1,4 @@
-"""`kraft cluster`, `brokers` and `logdirs`: who is there, who is behind, what lies where; and `apis`, `unregister`."""
+"""`kraft cluster` and `logdirs`: who is there, what lies where; and `apis`, `unregister`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from kraft.deploy.cli.output import (
     JsonOption,
     YesOption,
     confirm,
-    plural,
     print_json,
     print_table,
     show,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
         Admin,
         ClusterDescription,
         LogDir,
-        PartitionDescription,
         QuorumDescription,
         TopicDescription,
     )
@@ -61,26 +59,6 @@ def cluster(connection: Connection, as_json: JsonOption = False) -> None:
     for name, value in facts.items():
         shown = ",".join(str(item) for item in value) or "-" if isinstance(value, list) else value
         print(f"{name.replace('_', ' '):{width}}  {'-' if shown is None else shown}")
-
-
-@over_network
-def brokers(connection: Connection, as_json: JsonOption = False) -> None:
-    """Show the brokers: address, rack, fenced or not, partitions led, partitions not fully in sync."""
-
-    async def work(admin: Admin) -> tuple[ClusterDescription, tuple[TopicDescription, ...]]:
-        return await admin.nodes.cluster(), await admin.topics.list()
-
-    described, topics = connection.run(work)
-    partitions = [part for topic in topics for part in topic.partitions]
-    rows = []
-    for broker in described.brokers:
-        held = [part for part in partitions if broker.node_id in part.replicas]
-        led = sum(1 for part in partitions if part.leader == broker.node_id)
-        behind = sum(1 for part in held if broker.node_id not in part.isr)
-        state = "fenced" if broker.is_fenced else "active"
-        rows.append((broker.node_id, str(broker.address), broker.rack, state, led, len(held), behind))
-    show(as_json, ["broker", "address", "rack", "state", "leads", "replicas", "out_of_sync"], rows)
-    _warn_of_one_host(described, partitions)
 
 
 @over_network
@@ -201,13 +179,3 @@ def _warn_of_silent(described: ClusterDescription, answered: set[int]) -> None:
     silent = sorted({broker.node_id for broker in described.brokers} - answered)
     if silent:
         warn(f"not up, and so not shown: broker {', '.join(map(str, silent))}")
-
-
-def _warn_of_one_host(described: ClusterDescription, partitions: list[PartitionDescription]) -> None:
-    """A replicated partition whose in-sync replicas all lie on one host dies with that host."""
-    hosts = {broker.node_id: broker.address.host for broker in described.brokers}
-    if len(set(hosts.values())) < 2:
-        return
-    exposed = [part for part in partitions if len(part.isr) > 1 and len({hosts.get(node) for node in part.isr}) == 1]
-    if exposed:
-        warn(f"warning: all in-sync replicas of {plural(len(exposed), 'partition')} lie on one host each")

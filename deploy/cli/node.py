@@ -13,7 +13,13 @@ from kraft.deploy.cli.output import warn
 
 
 def node(
-    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A server.properties file.")],
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A server.properties file.")] = None,
+    from_environment: Annotated[
+        bool,
+        typer.Option(
+            "--from-environment", help="Take properties from KAFKA_… variables as well; they win over the file."
+        ),
+    ] = False,
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
     ] = False,
@@ -28,8 +34,12 @@ def node(
         ),
     ] = "info",
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
+    kafka_log_lines: Annotated[
+        bool, typer.Option("--kafka-log-lines", help="Log in Kafka's words, too, that the node is ready.")
+    ] = False,
 ) -> None:
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
+    from kraft.deploy.launch.environment import environment_properties
     from kraft.deploy.launch.imports import NodeModules
     from kraft.deploy.launch.logs import LEVELS
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
@@ -39,11 +49,20 @@ def node(
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log-level")
     outlive_readers()
-    parsed = read_config(config, ignore_unknown=ignore_unknown, fault_control=fault_control)
+    if config is None and not from_environment:
+        raise typer.BadParameter("name a file, or give --from-environment", param_hint="--config")
+    over = environment_properties(os.environ) if from_environment else {}
+    parsed = read_config(config, over=over, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
     status = SystemdStatus.of_environment(os.environ) or StatusPipe(None)
     status.tell(event="starting")
-    code = run_node(parsed, status=status, log_level=log_level, log_json=log_json)
+    code = run_node(
+        parsed,
+        status=status,
+        log_level=log_level,
+        log_json=log_json,
+        kafka_log_lines=kafka_log_lines,
+    )
     if code:
         warn(f"kraft: node {parsed.node_id} has ended with an error; the log above says why")
     raise typer.Exit(code)

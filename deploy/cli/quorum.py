@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from kraft.deploy.cli.completing import complete_voter
-from kraft.deploy.cli.connection import Connection, over_network, read_properties
+from kraft.deploy.cli.connection import Connection, over_network, read_properties, refuse_options_before
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
@@ -36,7 +36,7 @@ app = typer.Typer(
 def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption = False) -> None:
     """Show the metadata quorum: leader, epoch, high watermark, and how far each voter and observer is."""
     if ctx.invoked_subcommand is not None:
-        _require_none_before(ctx, ctx.invoked_subcommand)
+        refuse_options_before(ctx, ctx.invoked_subcommand)
         return
     _show_quorum(connection, as_json)
 
@@ -71,18 +71,6 @@ def _show_quorum(connection: Connection, as_json: bool) -> None:
         return
     print("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in head.items()))
     print_table(columns, rows)
-
-
-def _require_none_before(ctx: typer.Context, verb: str) -> None:
-    """CommandFailed for options before a verb, as Kafka's tool takes them: they are those of `kraft quorum` alone, and
-    the verb would act on another cluster than was meant."""
-    for option in ctx.command.params:
-        source = ctx.get_parameter_source(option.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            raise CommandFailed(
-                f"{option.opts[0]} stands before {verb}: put it behind, kraft quorum {verb} … {option.opts[0]} …",
-                code=EXIT_USAGE,
-            )
 
 
 def _progress(log_end_offset: int, end: int) -> tuple[int | None, int | None]:

@@ -40,6 +40,9 @@ def format_storage(
     no_initial_controllers: Annotated[
         bool, typer.Option("--no-initial-controllers", help="This controller joins a quorum that others began.")
     ] = False,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Prepare the log directories of a new node: write who they belong to, and who the first voters are if
@@ -51,7 +54,7 @@ def format_storage(
             f"--cluster-id {cluster_id}: expected 22 characters of URL-safe base64 (a random one: {new_cluster_id()})",
             code=EXIT_USAGE,
         )
-    parsed = _parse(config)
+    parsed = _parse(config, ignore_unknown=ignore_unknown)
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise CommandFailed(
             "--standalone, --initial-controllers and --no-initial-controllers exclude each other", code=EXIT_USAGE
@@ -81,18 +84,24 @@ def random_uuid(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def info(config: ConfigOption, as_json: JsonOption = False) -> None:
+def info(
+    config: ConfigOption,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show whom the log directories of a node belong to."""
-    rows = _describe(_parse(config))
+    rows = _describe(_parse(config, ignore_unknown=ignore_unknown))
     show(as_json, ["directory", "state", "cluster_id", "node_id", "directory_id"], rows)
     if any(row[1] != "formatted" for row in rows):
         raise typer.Exit(EXIT_NOT_FOUND)
 
 
-def _parse(path: Path) -> NodeConfig:
+def _parse(path: Path, *, ignore_unknown: bool = False) -> NodeConfig:
     from kraft.deploy.launch.node_process import read_config
 
-    return read_config(path)
+    return read_config(path, ignore_unknown=ignore_unknown)
 
 
 def _directories(config: NodeConfig) -> list[str]:

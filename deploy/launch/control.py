@@ -50,6 +50,8 @@ class NodeStatus:
     state: str
     ended: str
     starts: int
+    admin: str = ""
+    """HOST:PORT of its admin listener; empty if it has none, or does not run."""
 
 
 class LocalCluster:
@@ -123,6 +125,13 @@ class LocalCluster:
         """Whether a zygote or any node runs."""
         zygote = read_note(self.folder.zygote_identity)
         return (zygote is not None and zygote.is_alive) or any(status.pid is not None for status in self.status())
+
+    def require_all_up(self) -> None:
+        """LaunchError that names the nodes that do not run."""
+        missing = [one.node_id for one in self.status() if one.state not in ("ready", "running")]
+        if missing:
+            how = ", ".join(f"kraft start {node_id}" for node_id in missing)
+            raise LaunchError("not-running", f"not all nodes of {self.folder.path} serve; start them first: {how}")
 
     @property
     def is_ending(self) -> bool:
@@ -297,14 +306,15 @@ class LocalCluster:
     def _status_of(self, plan: NodePlan, told: dict[str, Any] | None) -> NodeStatus:
         node_id = plan.node_id
         if told is not None:
-            return NodeStatus(
-                node_id, plan.roles, plan.ports, told["pid"], told["state"], told["ended"], told["starts"]
-            )
+            pid, admin = told["pid"], told.get("admin", "")
+            return NodeStatus(node_id, plan.roles, plan.ports, pid, told["state"], told["ended"], told["starts"], admin)
         identity = read_identity(self.folder.node(node_id))
         if identity is None or not identity.is_alive:
             return NodeStatus(node_id, plan.roles, plan.ports, None, "ended", "", 0)
         state = "paused" if identity.is_stopped else "running"
-        return NodeStatus(node_id, plan.roles, plan.ports, identity.pid, state, "", 0)
+        return NodeStatus(
+            node_id, plan.roles, plan.ports, identity.pid, state, "", 0, self.folder.admin_address(node_id)
+        )
 
     def _start_by_exec(self, node_id: int) -> None:
         folder = self.folder.node(node_id)

@@ -23,6 +23,10 @@ FOLDERS_MAX = 50
 """How many clusters are remembered."""
 
 
+ADMIN_ADDRESS = "admin.address"
+"""In a node's folder while it runs: where its admin listener is bound."""
+
+
 class ClusterFolder:
     """The paths of one cluster, and its description. `path` is absolute, with no symbolic link in it."""
 
@@ -63,6 +67,21 @@ class ClusterFolder:
     def start_command(self) -> str:
         """What starts it when it is down."""
         return f"kraft up --background --data {self.path}"
+
+    def write_admin_address(self, node_id: int, address: str) -> None:
+        """Note where the node's admin listener is bound."""
+        _write_atomic(self.node(node_id) / ADMIN_ADDRESS, address + "\n")
+
+    def clear_admin_address(self, node_id: int) -> None:
+        """The node has ended."""
+        (self.node(node_id) / ADMIN_ADDRESS).unlink(missing_ok=True)
+
+    def admin_address(self, node_id: int) -> str:
+        """HOST:PORT of the node's admin listener; empty if it has none, or does not run."""
+        try:
+            return (self.node(node_id) / ADMIN_ADDRESS).read_text().strip()
+        except OSError:
+            return ""
 
     def node(self, node_id: int) -> Path:
         return self.path / str(node_id)

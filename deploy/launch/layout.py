@@ -135,6 +135,7 @@ class ClusterLayout:
             "controller.listener.names": "CONTROLLER",
             "log.dirs": f"{folder}/data",
             **self._listeners(node),
+            "kraft.admin.listener": f"{HOST}:0",
             **_KEEP_ALL_METADATA,
             **({"kraft.fault.control.socket": FAULT_SOCKET} if self.fault_control else {}),
             **(self._dev_settings() if self.profile == "dev" else {}),

@@ -13,9 +13,10 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from kraft.config import ConfigError, NodeConfig, parse_properties
@@ -82,15 +83,21 @@ class StatusPipe:
         """The launcher sees the process itself."""
 
 
-def read_config(path: Path, *, ignore_unknown: bool = False, fault_control: Path | None = None) -> NodeConfig:
-    """The node that a properties file describes, with `fault_control` in place of what it says of that socket.
-    ConfigError if it does not describe one, or cannot be read."""
+def read_config(
+    path: Path | None,
+    *,
+    over: Mapping[str, str] = MappingProxyType({}),
+    ignore_unknown: bool = False,
+    fault_control: Path | None = None,
+) -> NodeConfig:
+    """The node that a properties file describes, with the properties `over` it, and `fault_control` in place of what
+    it says of that socket. ConfigError if it does not describe one, or cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = "" if path is None else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else problem
         raise ConfigError("", f"cannot read {path}: {why}") from None
-    properties = dict(parse_properties(text))
+    properties = dict(parse_properties(text)) | dict(over)
     properties |= {key: _absolute(properties[key]) for key in DIRECTORY_KEYS if key in properties}
     if fault_control is not None:
         properties[FAULT_CONTROL_KEY] = str(fault_control)
@@ -111,8 +118,10 @@ def run_node(
     log_json: bool = False,
     cluster_id: str | None = None,
     title: str = "",
+    kafka_log_lines: bool = False,
 ) -> int:
-    """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it."""
+    """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it. With
+    `kafka_log_lines`, log that it is ready in Kafka's words too, which tools that start containers wait for."""
     import structlog
     import trio
 
@@ -124,7 +133,7 @@ def run_node(
     log = structlog.get_logger("kraft.deploy.launch")
     log.info("the node starts", pid=os.getpid(), roles=",".join(sorted(config.roles)))
     try:
-        trio.run(_live, config, status, cluster_id)
+        trio.run(_live, config, status, cluster_id, kafka_log_lines)
     except BaseException as problem:  # noqa: BLE001 - the process ends here: told, logged, turned into its exit code
         cause = _first_leaf(problem)
         broken = not _is_operational(cause)
@@ -150,12 +159,14 @@ def set_title(config: NodeConfig, note: str = "") -> None:
     setproctitle(" ".join(word for word in words if word))
 
 
-async def _live(config: NodeConfig, status: Status, cluster_id: str | None) -> None:
+async def _live(config: NodeConfig, status: Status, cluster_id: str | None, kafka_log_lines: bool) -> None:
     import trio
 
     from kraft.broker.node.serve import serve
+    from kraft.broker.serving.metrics.process import register_process_metrics
     from kraft.runtime import RuntimeSettings, open_seam
     from kraft.runtime.garbage import GarbagePolicy
+    from kraft.runtime.process import USAGE, package_version
 
     garbage = GarbagePolicy()
     garbage.start()
@@ -178,15 +189,33 @@ async def _live(config: NodeConfig, status: Status, cluster_id: str | None) -> N
         nursery.start_soon(garbage.run)
         if faults is not None:
             await nursery.start(faults.run, config.string(FAULT_CONTROL_KEY))
-        serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies)
+        serving = partial(serve, config, seam, cluster_id=cluster_id, replies=replies, version=package_version)
         node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
+        register_process_metrics(USAGE, node.metrics)
+        if node.admin is not None:
+            status.tell(event="starting", admin=str(node.admin.address))
         nursery.start_soon(_stop_on_signal, partial(_stop, node, status), nursery.cancel_scope)
         if status.alive_seconds is not None:
             nursery.start_soon(_tell_alive, status, status.alive_seconds)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
         status.tell(event="ready")
+        if kafka_log_lines:
+            _log_ready_as_kafka(config.node_id)
         if config.is_controller:
             await _import_messages()
+
+
+def _log_ready_as_kafka(node_id: int) -> None:
+    """Log the lines of Kafka's BrokerLifecycleManager and KafkaServer that testcontainers modules wait for."""
+    import structlog
+
+    log = structlog.get_logger("kraft.deploy.launch")
+    for line in (
+        "Transitioning from RECOVERY to RUNNING",
+        "Kafka Server started",
+        f"[KafkaServer id={node_id}] started",
+    ):
+        log.info(line)
 
 
 def _fault_control(config: NodeConfig) -> FaultControl | None:

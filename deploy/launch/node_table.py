@@ -37,6 +37,8 @@ class NodeProcess:
     asked_to_stop: bool = False
     state: str = "starting"
     error: str = ""
+    admin: str = ""
+    """Address of its admin listener."""
     ended: str = ""
     text: bytes = b""
 
@@ -50,6 +52,7 @@ class NodeProcess:
             "ended": self.ended,
             "error": self.error,
             "starts": self.starts,
+            "admin": "" if self.ended else self.admin,
         }
 
 
@@ -169,6 +172,9 @@ class NodeTable:
             said = json.loads(line)
             node.state = said["event"]
             node.error = said.get("error", node.error)
+            if "admin" in said:
+                node.admin = said["admin"]
+                self._folder.write_admin_address(node.node_id, node.admin)
         return True
 
     def _end(self, node: NodeProcess, status: int) -> None:
@@ -177,5 +183,6 @@ class NodeTable:
         node.ended = describe_exit(status)
         node.state = "ended"
         clear_identity(self._folder.node(node.node_id))
+        self._folder.clear_admin_address(node.node_id)
         why = f": {node.error}" if node.error else ""
         print(f"node {node.node_id} (pid {node.identity.pid}) has ended, {node.ended}{why}", flush=True)

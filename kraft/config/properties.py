@@ -17,11 +17,13 @@ _ESCAPES = MappingProxyType({"t": "\t", "n": "\n", "r": "\r", "f": "\f"})
 
 def parse_properties(text: str) -> dict[str, str]:
     """The file's pairs; a key that stands twice has its last value. ConfigError names the line of a bad escape."""
-    pairs: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        key, value = _split(line)
-        pairs[_unescape(key, number)] = _unescape(value, number)
-    return pairs
+    return {key: value for _, key, value in numbered_properties(text)}
+
+
+def numbered_properties(text: str) -> list[tuple[int, str, str]]:
+    """Line number, key and value of each pair, in the file's order. ConfigError as above."""
+    split = ((number, *_split(line)) for number, line in _logical_lines(text))
+    return [(number, _unescape(key, number), _unescape(value, number)) for number, key, value in split]
 
 
 def render_properties(pairs: Mapping[str, str], *, comment: str = "") -> str:

@@ -60,6 +60,14 @@ def each_of(*words: str) -> Validator:
     return check
 
 
+def host_and_port(value: ConfigValue) -> str | None:
+    """empty, or host:port"""
+    host, colon, port = str(value or "").strip().rpartition(":")
+    good = not value or (colon and port.isascii() and port.isdigit() and int(port) <= 65535)
+    is_bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+    return None if good and not is_bare_ipv6 else "must be host:port, as 127.0.0.1:9404 or [::1]:9404"
+
+
 def throttled_replicas(value: ConfigValue) -> str | None:
     """`*`, or a list of partition:broker"""
     if value == ("*",):

@@ -37,6 +37,7 @@ def handle_api_versions(controller: Controller, request: Request) -> None:
     messages.decode_request(ApiKey.API_VERSIONS, request.api_version, request.body)
     response = api_versions_response(controller, request.api_version)
     request.respond(messages.encode_response(ApiKey.API_VERSIONS, request.api_version, response))
+    request.connection.meter.count_answer(request.api_key, response)
 
 
 def api_versions_response(controller: Controller, version: int) -> Any:
@@ -200,6 +201,7 @@ def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> No
     message = messages.decode_request(api_key, request.api_version, request.body)
     response = READS[api_key](controller, requester_of(request), message)
     request.respond(messages.encode_response(api_key, request.api_version, response))
+    request.connection.meter.count_answer(api_key, response)
 
 
 def answer_failed(request: Request) -> None:
@@ -209,10 +211,12 @@ def answer_failed(request: Request) -> None:
     if key >= FIRST_INTERNAL_KEY:
         answer = response_classes()[key](error_code=ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[call-arg]
         request.respond(encode_rpc(answer, version))
+        request.connection.meter.count_answer(key, answer)
         return
     body = error_answer(key, version, request.body, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert body is not None, "only Produce may want no answer"
     request.respond(*body)
+    request.connection.meter.count_error(key, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 _NOT_DECIDED = MappingProxyType(

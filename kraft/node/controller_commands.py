@@ -32,6 +32,7 @@ from kraft.image import BatchBuilder, MetadataImage
 from kraft.node.publisher import PreparedImage
 from kraft.node.quorum import NotLeader, Quorum
 from kraft.seam import Clock, DiskError, InvariantError, require
+from kraft.seam.measures import Histogram
 from kraft.wire.error_codes import ErrorCode
 
 EVENTS_PER_STEP_MAX = 2_000
@@ -44,6 +45,8 @@ others are being committed."""
 
 TURN_NS_MAX = 5_000_000
 """Of those that waited for the line, as many are decided in one step as fit into this time."""
+
+NS_PER_MS = 1e6
 
 WAITING_MAX = 1_000
 """While so many wait for the line, others are told to come again (REQUEST_TIMED_OUT)."""
@@ -99,6 +102,7 @@ NOBODY = Waiter(_ignore, _nothing, _ignore)
 class _Asked:
     command: Any
     waiter: Waiter
+    since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,14 @@ class CommandLine:
         """To plans, before those that wait go on: one for each step that had the line while a plan was there."""
         self._plan_events: deque[tuple[int, int]] = deque()
         """Each slice that is not known to be committed, and is not its plan's last: its end offset, how many events."""
+        self.queue_ms = Histogram()
+        """How long commands waited for the line."""
+        self.processing_ms = Histogram()
+        """How long decisions took, each step by itself."""
+        self.started = 0
+        """Commands whose decision began."""
+        self.timed_out = 0
+        """Commands that were refused, for too many waited."""
 
     @property
     def is_active(self) -> bool:
@@ -175,7 +187,7 @@ class CommandLine:
     def submit(self, command: Any, waiter: Waiter = NOBODY) -> None:
         """Decide now, or, while the line is taken, after those that wait. The waiter is called at once, or when the
         high watermark allows it."""
-        asked = _Asked(command, waiter)
+        asked = _Asked(command, waiter, self._clock.monotonic_ns())
         if self.image is None:
             waiter.lost()
         elif not self.is_taken and not self._urgent and not self._waiting:
@@ -183,17 +195,29 @@ class CommandLine:
         elif len(self._waiting) < WAITING_MAX or waiter is NOBODY:
             self._waiting.append(asked)
         else:
+            self.timed_out += 1
             waiter.failed(ErrorCode.REQUEST_TIMED_OUT)
 
     def submit_first(self, command: Any) -> None:
         """A command of the controller's own: decide now, or, while the line is taken, before those that wait."""
-        asked = _Asked(command, NOBODY)
+        asked = _Asked(command, NOBODY, self._clock.monotonic_ns())
         if self.is_taken:
             self._urgent.append(asked)
         elif self.image is not None:
             self._guarded(asked, self._decide, asked)
 
     def _decide(self, asked: _Asked) -> None:
+        """Decide the command, and count how long it waited and took."""
+        began_ns = self._clock.monotonic_ns()
+        if asked.since_ns:
+            self.started += 1
+            self.queue_ms.update((began_ns - asked.since_ns) / NS_PER_MS)
+        try:
+            self._decide_now(asked)
+        finally:
+            self.processing_ms.update((self._clock.monotonic_ns() - began_ns) / NS_PER_MS)
+
+    def _decide_now(self, asked: _Asked) -> None:
         image = self.image
         if image is None:
             asked.waiter.lost()

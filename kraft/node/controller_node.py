@@ -25,6 +25,7 @@ from kraft.wire.server import CONTROLLER_TABLE, Request, ServerConnection, Serve
 
 if TYPE_CHECKING:
     from kraft.node.reply_faults import ReplyFaults
+    from kraft.wire.request_meter import RequestMeter
 
 log = structlog.get_logger("kraft.controller")
 
@@ -43,12 +44,14 @@ class ControllerListeners:
         controller: Controller,
         budget: MemoryBudget | None = None,
         faults: ReplyFaults | None = None,
+        meter: RequestMeter | None = None,
     ) -> None:
         self._config = config
         self._seam = seam
         self._quorum = quorum
         self._controller = controller
         self._budget = budget or MemoryBudget(MEMORY_BUDGET_BYTES)
+        self._meter = meter
         self._limits = ServerLimits(frame_bytes_max=config.integer("socket.request.max.bytes"))
         self._connections: set[ServerConnection] = set()
         self._entry = self._handle if faults is None else faults.wrap(self._handle)
@@ -89,6 +92,7 @@ class ControllerListeners:
             budget=self._budget,
             on_closed=partial(self._closed, transport.peer_host),
             table=CONTROLLER_TABLE,
+            meter=self._meter,
         )
         self._connections.add(connection)
         return connection
@@ -124,10 +128,11 @@ async def run_controller(
     *,
     budget: MemoryBudget | None = None,
     faults: ReplyFaults | None = None,
+    meter: RequestMeter | None = None,
     task_status: trio.TaskStatus[ControllerListeners] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Bind the controller listeners, and serve until cancelled. AddressInUse if a port is taken."""
-    listeners = ControllerListeners(config, seam, quorum, controller, budget, faults)
+    listeners = ControllerListeners(config, seam, quorum, controller, budget, faults, meter)
     listeners.bind()
     task_status.started(listeners)
     await controller.run()

@@ -49,6 +49,7 @@ def _read(cls: type[Message], request: Request) -> Message:
 def _answer(request: Request, response: RpcMessage) -> None:
     if not request.is_answered:
         request.respond(encode_rpc(response, request.api_version))
+        request.connection.meter.count_answer(request.api_key, response)
 
 
 def _waiter(
@@ -285,6 +286,7 @@ def handle_admin(controller: Controller, request: Request) -> None:
     def reply(response: Any) -> None:
         if not request.is_answered:
             request.respond(messages.encode_response(key, version, response))
+            request.connection.meter.count_answer(key, response)
 
     waiter = Waiter(
         reply,
@@ -302,6 +304,7 @@ def handle_voter_change(controller: Controller, request: Request) -> None:
     def reply(response: Any) -> None:
         if not request.is_answered:
             request.respond(messages.encode_response(key, version, response))
+            request.connection.meter.count_answer(key, response)
 
     submit_voter_change(controller, key, requester_of(request), message, reply)
 

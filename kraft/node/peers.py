@@ -141,6 +141,11 @@ class Peers:
         self._nursery: trio.Nursery | None = None
         self._to_dial: list[_Link] = []
         self._earlier_deadline = trio.Event()
+        self.requests = 0
+        """Requests that were sent; the other counts are of their bodies and of those of the answers."""
+        self.request_bytes = 0
+        self.answers = 0
+        self.answer_bytes = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; then every connection is closed."""
@@ -306,6 +311,8 @@ class Peers:
             if body is None:
                 call.finish(Failed(_END_OUTCOMES.get(connection.closed_reason, Outcome.ABANDONED)))
                 return
+            self.answers += 1
+            self.answer_bytes += len(body)
             try:
                 spoken = refused_range(body)
                 answer = decode_rpc_response(message.api_key, version, body) if spoken is None else None
@@ -321,6 +328,8 @@ class Peers:
             body = encode_rpc(message, version)
         except CannotEncode as problem:
             raise InvariantError(f"a request of our own: {problem}") from None
+        self.requests += 1
+        self.request_bytes += len(body)
         connection.send(message.api_key, version, [body], on_reply)
 
     def _ask_again(

@@ -28,6 +28,7 @@ class PeriodicWork:
         self._unclean_ms: int | None = None
         self._fence_ms = 0
         """No fence of expired sessions before."""
+        self.sessions_expired = 0
 
     def begin(self, now_ms: int) -> None:
         """This controller becomes active."""
@@ -80,4 +81,5 @@ class PeriodicWork:
         expired = controller.sessions.expired(controller.image, now_ms)
         targets = tuple(target for target in expired if target.broker_id not in being_fenced)
         if targets:
+            self.sessions_expired += len(targets)
             controller.line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))

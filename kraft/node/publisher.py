@@ -47,6 +47,11 @@ class MetadataPublisher:
         self.image: MetadataImage = EMPTY_IMAGE
         self.leader_id: int | None = None
         self.epoch = 0
+        self.applied_time_ms = -1
+        """When the last replayed batch was appended (wall clock); -1 before."""
+        self.leaders_seen = 0
+        """How often another leader of the quorum became known."""
+        self.snapshots_loaded = 0
         self._quorum = quorum
         self._clock = seam.clock
         self._subscribers: list[Subscriber] = []
@@ -74,6 +79,7 @@ class MetadataPublisher:
         """Replay committed batches, as one change."""
         if not batches:
             return
+        self.applied_time_ms = batches[-1].append_time_ms
         pending: list[CommittedBatch] = []
         for batch in batches:
             self._bytes_since_snapshot += batch.size_bytes
@@ -137,6 +143,7 @@ class MetadataPublisher:
 
     def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
         """Replace the image by a snapshot's content."""
+        self.snapshots_loaded += 1
         loaded, self._loaded = self._loaded, None
         if loaded is None or (loaded.image.offset, loaded.image.epoch) != (offset, epoch):
             builder = ImageBuilder(EMPTY_IMAGE)
@@ -151,6 +158,7 @@ class MetadataPublisher:
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
         """Remember who leads the quorum."""
+        self.leaders_seen += leader_id is not None and (leader_id, epoch) != (self.leader_id, self.epoch)
         self.leader_id = leader_id
         self.epoch = epoch
         for callback in self._leader_subscribers:

@@ -22,6 +22,7 @@ from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Peers
 from kraft.node.quorum_delivery import Delivery, MetadataListener
 from kraft.node.quorum_driver import QuorumDriver
+from kraft.node.quorum_measures import QuorumMeasures
 from kraft.node.quorum_snapshots import SnapshotKeeper
 from kraft.node.stepping import run_steps
 from kraft.raft.identity import ReplicaKey, VoterSet
@@ -131,6 +132,8 @@ class Quorum:
         self._delivery = Delivery(self._files)
         self.log_limit = LogLimit(seam.clock)
         """`report` is called by the node."""
+        self.measures = QuorumMeasures()
+        self.peers = Peers(seam, client_id=f"quorum-{config.node_id}")
         self._driver: QuorumDriver | None = None
         self._keeper: SnapshotKeeper | None = None
         self._configured = quorum_settings.configured_voters(config)
@@ -151,18 +154,18 @@ class Quorum:
             stored,
             quorum_settings.bootstrap_addresses(config),
         )
-        peers = Peers(self._seam, client_id=f"quorum-{config.node_id}")
         driver = QuorumDriver(
             self._seam,
             raft,
             metadata,
-            peers,
+            self.peers,
             self._delivery,
             self._files,
             listener=quorum_settings.controller_listener(config),
             tls=quorum_settings.peer_tls(config),
             may_vote=identity.may_vote,
             log_limit=self.log_limit,
+            measures=self.measures,
         )
         keeper = SnapshotKeeper(
             self._seam,
@@ -175,7 +178,7 @@ class Quorum:
         is_state = newest is not None and newest.end_offset > 0
         self._delivery.open(metadata, newest if is_state else None, view.end_offset)
         async with trio.open_nursery() as nursery:
-            await nursery.start(peers.run)
+            await nursery.start(self.peers.run)
             self._driver, self._keeper = driver, keeper
             with self._work:
                 async with trio.open_nursery() as work:

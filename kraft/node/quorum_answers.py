@@ -102,3 +102,4 @@ def _respond(request: Request, response: Any) -> None:
         request.fail(str(problem), CloseReason.LOCAL)
     else:
         request.respond(body)
+        request.connection.meter.count_answer(request.api_key, response)

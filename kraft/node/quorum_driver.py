@@ -20,6 +20,7 @@ from kraft.node.metadata_log import MetadataLog
 from kraft.node.peers import Failed, Outcome, Peers
 from kraft.node.quorum_answers import QuorumAnswers
 from kraft.node.quorum_delivery import Delivery
+from kraft.node.quorum_measures import QuorumMeasures
 from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import (
     AppendRequested,
@@ -88,12 +89,15 @@ class QuorumDriver:
         tls: object | None,
         may_vote: bool,
         log_limit: LogLimit,
+        measures: QuorumMeasures,
     ) -> None:
         self.raft = raft
         self.metadata = metadata
         self.files = files
         self.may_stop = trio.Event()
+        self.measures = measures
         self._seam = seam
+        self._now_ns = seam.clock.monotonic_ns
         self._peers = peers
         self._delivery = delivery
         self._listener = listener
@@ -247,10 +251,13 @@ class QuorumDriver:
         try:
             if isinstance(action, AppendFetched):
                 self.metadata.append_fetched(action)
+                self.measures.fetched += sum(batch.next_offset - batch.base_offset for batch in action.batches)
                 contents = [batch.content for batch in action.batches]
                 self._delivery.appended([batch for batch in contents if isinstance(batch, CommittedBatch)])
             elif not isinstance(action, Truncate):
-                self._delivery.appended([self.metadata.append(action)])
+                batch = self.metadata.append(action)
+                self.measures.append(batch.next_offset - batch.base_offset, batch.next_offset, self._now_ns())
+                self._delivery.appended([batch])
         except DiskError as error:
             self._broken, self._is_closed = error, True
             self._broke.set()
@@ -291,9 +298,11 @@ class QuorumDriver:
             self._moved = trio.Event()
         # Listeners come last: they may append in their callbacks.
         if ready.leadership is not None:
+            self.measures.lead(ready.leadership, self._now_ns())
             log.info("quorum", leader=ready.leadership.leader_id, epoch=ready.leadership.epoch)
             self._delivery.lead(ready.leadership)
         if ready.high_watermark is not None:
+            self.measures.commit(ready.high_watermark, self._now_ns())
             self.metadata.log.update_high_watermark(ready.high_watermark)
             self._delivery.commit(ready.high_watermark)
 

@@ -78,6 +78,8 @@ class SnapshotKeeper:
             await offload(writer.abandon)
             return
         await offload(writer.finish)
+        driver.measures.snapshot_bytes = writer.size_bytes
+        driver.measures.snapshot_ms = self._seam.clock.monotonic_ms()
         async with driver.files:
             # The core knows by now of an install that was under way; that may have looked for older files too early.
             if driver.raft.log.start_offset > snapshot.end_offset:

@@ -126,6 +126,10 @@ class Channel:
         return None
 
     @property
+    def heard_ns(self) -> int:
+        return self._heard_ns
+
+    @property
     def ended(self) -> bool:
         return self._ended
 

@@ -117,6 +117,8 @@ class Driver:
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
         """When the current pass began; channels stamp with it what they hear."""
+        self.ended_ns = self.pass_ns
+        """When the last pass ended."""
         self.send_bytes_max = SEND_BYTES_PER_PASS
         """What a channel may send when it is settled."""
         self.channels: dict[int, Settleable] = {}
@@ -236,7 +238,9 @@ class Driver:
             if self.has_work:
                 await trio.lowlevel.checkpoint()
             else:
+                began_ns = time.monotonic_ns()
                 await trio.lowlevel.wait_readable(epoll_fd)
+                self.stats.waited_ns += time.monotonic_ns() - began_ns
             for _ in range(PASSES_PER_TURN):
                 events = poll(0, EVENTS_PER_PASS)
                 if not events and not self.has_work:
@@ -295,7 +299,8 @@ class Driver:
             for channel in woken:
                 channel.settle()
         self._in_pass = False
-        self._count_pass(time.monotonic_ns() - started_ns)
+        self.ended_ns = time.monotonic_ns()
+        self._count_pass(self.ended_ns - started_ns)
 
     def _handle_late(self, end_ns: int) -> None:
         """The slow ones that are ready: one, and others while the pass has time."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Events = list[tuple[int, int]]
 
 EVENTS_PER_PASS = 512
+NS_PER_SECOND = 1e9
 
 
 class SharedWait:
@@ -79,11 +80,19 @@ class SharedWait:
     def poll(self, timeout: float, events_max: int) -> Events:
         """Run passes until trio has something to do, `timeout` seconds at the longest; gives trio's own events."""
         driver, runner, poll = self._driver, self._runner, self._own.poll
-        deadline = time.monotonic() + timeout
+        stats = driver.stats
+        idle_since_ns = time.monotonic_ns()
+        deadline = idle_since_ns / NS_PER_SECOND + timeout
         while True:
             events = poll(0 if driver.has_work else timeout, EVENTS_PER_PASS)
             if events or driver.has_work:
                 driver.run_pass(events)
+                stats.waited_ns += driver.pass_ns - idle_since_ns
+                idle_since_ns = driver.ended_ns
+            else:
+                now_ns = time.monotonic_ns()
+                stats.waited_ns += now_ns - idle_since_ns
+                idle_since_ns = now_ns
             if self._is_ready:
                 self._is_ready = False
                 return self._real.poll(0, events_max)

@@ -115,6 +115,8 @@ class NetworkStats:
     """What a driver counts; the metrics registry reads it. Counts only rise, except `connections`."""
 
     passes: int = 0
+    waited_ns: int = 0
+    """How long the driver had nothing to do and waited for events."""
     long_steps: int = 0
     """Passes that held the loop for more than 20 ms."""
     longest_step_ns: int = 0
@@ -147,6 +149,11 @@ class Transport(Protocol):
     @property
     def peer_principal(self) -> str | None:
         """The distinguished name of the peer's certificate, or None."""
+        ...
+
+    @property
+    def heard_ns(self) -> int:
+        """When the pass began that last read from the peer; nanoseconds of the monotonic clock."""
         ...
 
     def wake(self) -> None:

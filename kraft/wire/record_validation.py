@@ -88,6 +88,11 @@ def _first_of(records: Buffer, size: int) -> BatchHeader | BatchRefused:
     return read_header(records)
 
 
+def has_other_magic(records: Buffer | None) -> bool:
+    """The records are in a format that is not accepted (any more)."""
+    return records is not None and len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC
+
+
 def validate_produce_batch(
     batch: Buffer, header: BatchHeader, *, max_message_bytes: int, is_log_append_time: bool
 ) -> BatchRefused | None:

@@ -39,6 +39,7 @@ from kraft.wire.framing import (
     Block,
     FramedConnection,
 )
+from kraft.wire.request_meter import RequestMeter, RequestTiming
 from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
 from kraft.wire.varints import skip_tagged_fields
 
@@ -128,6 +129,7 @@ class Request:
         "client_id",
         "connection",
         "correlation_id",
+        "timing",
     )
 
     def __init__(
@@ -148,6 +150,8 @@ class Request:
         self.body = body
         self._has_tagged_header = has_tagged_header
         self._state = _WAITING
+        self.timing: RequestTiming | None = None
+        """Of the few requests that are timed."""
 
     @property
     def is_answered(self) -> bool:
@@ -172,12 +176,17 @@ class Request:
             self._state = _READY
             self._answer: tuple[Chunk, ...] | None = chunks
             connection._count_output(_size_of(chunks))
+            if self.timing is not None:
+                self.timing.answered()
 
     def respond_nothing(self) -> None:
         """The request gets no answer (Produce with acks=0); its slot ends."""
         slots = self.connection._slots
         if self._state:
             raise InvariantError(f"request {self.correlation_id} (key {self.api_key}) was answered twice")
+        if self.timing is not None:
+            self.timing.queued()
+            self.timing.sent()
         if not slots:
             self._state = _ANSWERED
         elif slots[0] is self:
@@ -225,6 +234,9 @@ class ServerConnection(FramedConnection):
         "_slots",
         "_spent",
         "_table",
+        "_timings",
+        "client_software",
+        "meter",
         "number",
         "session",
         "unheld_keys",
@@ -239,8 +251,10 @@ class ServerConnection(FramedConnection):
         budget: MemoryBudget | None,
         on_closed: Callable[[ServerConnection, CloseReason], None] | None = None,
         table: ApiTable = EVERY_TABLE,
+        meter: RequestMeter | None = None,
     ) -> None:
-        """`table`: what this listener serves. `on_request` may raise WireError, which closes the connection."""
+        """`table`: what this listener serves. `meter`: the node's. `on_request` may raise WireError, which closes the
+        connection."""
         super().__init__(
             transport,
             frame_bytes_max=limits.frame_bytes_max,
@@ -262,13 +276,24 @@ class ServerConnection(FramedConnection):
         self._pauses = 0
         self._spent = 0
         self.unheld_keys: Collection[int] = frozenset((ApiKey.API_VERSIONS, InternalKey.IDENTIFY))
+        self.meter = RequestMeter(lambda: 0) if meter is None else meter
+        self._timings: list[RequestTiming] = []
+        """Of answers that are queued and not sent."""
         self.number = next(_connection_numbers)
         self.session: object | None = None
+        self.client_software = ("unknown", "unknown")
+        """Name and version, as the client's ApiVersions request says."""
+        self.meter.connection_opened(self)
 
     @property
     def in_flight(self) -> int:
         """Requests that were handled and have not been answered."""
         return len(self._slots)
+
+    @property
+    def has_unhandled_requests(self) -> bool:
+        """Requests wait for their turn, or for what keeps the connection from handling them."""
+        return self._unhandled and self._start != self._end
 
     @property
     def hold_requests(self) -> bool:
@@ -296,16 +321,27 @@ class ServerConnection(FramedConnection):
         """The request that is handled costs so much more of its turn than its key says."""
         self._spent += cost
 
+    def sent(self, count: int) -> None:
+        """The first `count` bytes of `output()` have left."""
+        super().sent(count)
+        if self._timings and not self._output and not self._small:
+            timings, self._timings = self._timings, []
+            for timing in timings:
+                timing.sent()
+
     def closed(self, reason: CloseReason) -> None:
         """The stream is over. What is answered from now on goes nowhere."""
         super().closed(reason)
         self._slots.clear()
+        self._timings.clear()
+        self.meter.connection_closed(self)
         if self._on_closed is not None:
             self._on_closed(self, reason)
 
     def _handle_frames(self) -> int:
         buffer, view, kinds, slots = self._buffer, self._view, self._kinds, self._slots
-        on_request = self._on_request
+        on_request, meter = self._on_request, self.meter
+        counts = meter.counts
         start, end = self._start, self._end
         cost = 0
         while not self._blocked:
@@ -349,7 +385,14 @@ class ServerConnection(FramedConnection):
                 self.pause()
             request_class = LongRequest if is_long else Request
             request = request_class(self, key, version, correlation_id, client_id, body, has_tagged_answer)
-            on_request(request)
+            counts[number if known is not None else key << 16] += 1
+            meter.until_timed -= 1
+            if meter.until_timed > 0:
+                on_request(request)
+            else:
+                request.timing = meter.time(request, size)
+                on_request(request)
+                request.timing.handled()
             if self._spent:
                 cost += self._spent
                 self._spent = 0
@@ -385,6 +428,9 @@ class ServerConnection(FramedConnection):
         """Send a frame: the request's slot is the first one."""
         if self._blocked & Block.CLOSED:
             return
+        if request.timing is not None:
+            request.timing.queued()
+            self._timings.append(request.timing)
         if len(chunks) == 1 and type(chunks[0]) is bytes and len(chunks[0]) <= JOIN_BYTES_MAX:
             # the usual answer: one short body
             size = len(chunks[0])

@@ -67,6 +67,11 @@ class Endpoint:
     def peer_principal(self) -> str | None:
         return None
 
+    @property
+    def heard_ns(self) -> int:
+        """Of this pass: what comes in is read at once, or the connection has no space."""
+        return self.host.clock.monotonic_ns()
+
     def wake(self) -> None:
         self.driver.check()
         if not self.ended:

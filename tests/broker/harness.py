@@ -16,6 +16,7 @@ from kraft.broker.node.gates import Authorizer, Gates, Operation, Resource, Reso
 from kraft.broker.node.metrics import Metrics
 from kraft.broker.node.producer_ids import ProducerIds
 from kraft.broker.node.session import Session
+from kraft.broker.serving.metrics.requests import register_request_metrics
 from kraft.config import NodeConfig
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import ImageDelta, MetadataImage
@@ -24,6 +25,7 @@ from kraft.seam import CloseReason, Seam
 from kraft.wire import messages
 from kraft.wire.api_keys import is_flexible, response_header_version
 from kraft.wire.budget import MemoryBudget
+from kraft.wire.request_meter import RequestMeter
 from kraft.wire.server import ServerConnection, ServerLimits
 
 CLUSTER_ID = "Some-cluster-id-1234AB"
@@ -49,6 +51,7 @@ class StillTransport:
         self.listener = listener
         self.peer_host = "192.0.2.7"
         self.peer_principal: str | None = None
+        self.heard_ns = 0
         self.closed_for: CloseReason | None = None
         self.wakes = 0
         self.turns = 0
@@ -153,6 +156,7 @@ class BrokerHarness:
             incarnation_id=INCARNATION,
             publisher=self.holder,  # type: ignore[arg-type]
             metrics=Metrics(),
+            requests=RequestMeter(self.clock.monotonic_ns),
             gates=Gates(MemoryBudget(1 << 28), authorizer=authorizer),
             dynamic_configs=DynamicConfigs(config),
             features=SUPPORTED_FEATURES,
@@ -167,6 +171,7 @@ class BrokerHarness:
         self.auto_topics = RecordingTopics()
         broker.auto_topics = self.auto_topics  # type: ignore[assignment]
         broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))
+        register_request_metrics(broker.requests, broker.metrics)
         broker.dispatcher = Dispatcher(broker, HANDLERS, limits=ServerLimits())
         if not held:
             broker.dispatcher.release_requests()

@@ -177,11 +177,15 @@ def test_requests_and_connections_are_counted() -> None:
     client = harness.connect()
     client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
     metrics = harness.broker.metrics
-    assert metrics.value("kafka.network", "RequestMetrics", "RequestsPerSec", request="ApiVersions") == 1
-    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count") == 1
+    assert metrics.value("kafka.network", "RequestMetrics", "RequestsPerSec", request="ApiVersions", version="0") == 1
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count", listener="PLAINTEXT") == 1
     client.connection.closed(CloseReason.PEER)
-    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count") == 0
-    assert b'kafka_network_requestmetrics_requestspersec_total{request="ApiVersions"} 1.0' in metrics.exposition()
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count", listener="PLAINTEXT") is None
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-close-total", listener="PLAINTEXT") == 1
+    assert (
+        b'kafka_network_requestmetrics_requestspersec_total{request="ApiVersions",version="0"} 1.0'
+        in metrics.exposition()
+    )
 
 
 def failing(broker: Any, request: Request, session: Session) -> None:

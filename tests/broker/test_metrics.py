@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from kraft.broker.node.metrics import SAMPLES_KEPT, Histogram, Metrics
-from kraft.broker.node.topic_metrics import TopicMetrics
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from kraft.broker.node.metrics import Kind, Metrics
+from kraft.broker.serving.metrics.text import LABELS_KEPT_MAX
+from kraft.broker.serving.metrics.topics import TopicMetrics
+from kraft.seam import InvariantError
+from kraft.seam.measures import SAMPLES_KEPT, Histogram
 
 
 def test_the_same_name_is_the_same_meter() -> None:
@@ -52,12 +61,12 @@ def test_a_total_is_a_counter_before_and_after_its_first_topic_counts() -> None:
 def test_prometheus_reads_the_percentiles_of_a_histogram_with_the_label_quantile() -> None:
     metrics = Metrics()
     histogram = metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch")
-    for value in range(1000):
+    for value in range(500):
         histogram.update(value)
     text = metrics.exposition().decode()
-    for quantile, value in (("0.50", 500), ("0.99", 990), ("0.999", 999)):
-        assert f'kafka_network_requestmetrics_totaltimems{{quantile="{quantile}",request="Fetch"}} {value}.0' in text
-    assert 'kafka_network_requestmetrics_totaltimems_count{request="Fetch"} 1000.0' in text
+    for quantile, value in (("0.50", 250), ("0.99", 495), ("0.999", 499)):
+        assert f'kafka_network_requestmetrics_totaltimems{{request="Fetch",quantile="{quantile}"}} {value}.0' in text
+    assert 'kafka_network_requestmetrics_totaltimems_count{request="Fetch"} 500.0' in text
 
 
 def test_a_histogram_keeps_only_the_newest_samples() -> None:
@@ -75,3 +84,67 @@ def test_an_mbean_name_is_kafkas() -> None:
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a")
     ((name, _),) = metrics.readings()
     assert name.mbean == "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=a"
+
+
+def test_gauges_that_are_read_together_take_one_look_for_each_reading() -> None:
+    metrics, looks = Metrics(), 0
+
+    def look() -> dict[str, float]:
+        nonlocal looks
+        looks += 1
+        return {"LeaderCount": looks, "PartitionCount": 10 * looks}
+
+    metrics.together("kafka.server", "ReplicaManager", ("LeaderCount", "PartitionCount"), look)
+    for number in (1, 2):
+        assert [value for _, value in metrics.readings()] == [number, 10 * number]
+    assert b"kafka_server_replicamanager_partitioncount 30.0" in metrics.exposition()
+
+
+def test_a_name_has_one_kind() -> None:
+    metrics = Metrics()
+    metrics.gauge("kafka.log", "Log", "Size", lambda: 1)
+    with pytest.raises(InvariantError, match="name=Size is a gauge, not a counter"):
+        metrics.meter("kafka.log", "Log", "Size")
+
+
+def test_metrics_per_partition_are_shown_only_on_request() -> None:
+    metrics = Metrics()
+    members = [({"topic": "a", "partition": "0"}, 7)]
+    metrics.enumerate("kafka.log", "Log", "Size", Kind.GAUGE, lambda: members, is_on_demand=True)
+    assert b"kafka_log_log_size" not in metrics.exposition()
+    assert b'kafka_log_log_size{partition="0",topic="a"} 7.0' in metrics.exposition(partitions=True)
+
+
+def test_a_text_is_shown_as_a_label() -> None:
+    metrics = Metrics()
+    state = [({"current_state": "leader"}, 1)]
+    metrics.enumerate("kafka.server", "raft-metrics", "current-state", Kind.INFO, lambda: state)
+    assert b'kafka_server_raft_metrics_current_state_info{current_state="leader"} 1.0' in metrics.exposition()
+
+
+def samples_of(families: Iterable[Metric]) -> dict[tuple[object, ...], float]:
+    return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+
+
+def test_the_text_holds_what_prometheus_client_collects() -> None:
+    metrics = Metrics()
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic='a"b\\c\nd').mark(3)
+    metrics.gauge("kafka.server", "ReplicaManager", "LeaderCount", lambda: float("inf"))
+    metrics.gauge("kafka.server", "raft-metrics", "commit-latency-avg", lambda: 1e-9)
+    metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch").update(2.5)
+    metrics.enumerate("kafka.server", "KafkaServer", "ClusterId", Kind.INFO, lambda: [({"cluster_id": "x"}, 1)])
+    for _ in range(2):  # the second time names and labels are those that were kept
+        parsed = list(text_string_to_metric_families(metrics.exposition().decode()))
+        assert samples_of(parsed) == samples_of(metrics.collect())
+        types = {one.name: one.type for one in parsed}
+        assert types["kafka_server_brokertopicmetrics_bytesinpersec"] == "counter"
+        assert types["kafka_network_requestmetrics_totaltimems"] == "summary"
+
+
+def test_labels_that_clients_make_are_kept_up_to_a_bound() -> None:
+    metrics = Metrics()
+    for number in range(LABELS_KEPT_MAX + 10):
+        metrics.gauge("kafka.server", "socket-server-metrics", "connections", lambda: 1, client=str(number))
+    metrics.exposition()
+    (family,) = metrics.families
+    assert 0 < len(family.starts) <= LABELS_KEPT_MAX

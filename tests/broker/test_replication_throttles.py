@@ -43,6 +43,7 @@ def test_the_rate_is_measured_over_the_windows_and_forgotten_after_them() -> Non
     assert not measured.is_exceeded
     measured.record(1_500)
     assert measured.is_exceeded
+    assert measured.measured_rate == 2_500
     clock.now_ms += 2_000
     assert measured.is_exceeded
     clock.now_ms += 500
@@ -52,6 +53,7 @@ def test_the_rate_is_measured_over_the_windows_and_forgotten_after_them() -> Non
     assert measured.is_exceeded
     clock.now_ms += 2_000
     assert not measured.is_exceeded
+    assert measured.measured_rate == 0
 
 
 def test_no_rate_is_no_limit_and_nought_stops_everything() -> None:

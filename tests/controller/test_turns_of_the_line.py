@@ -91,7 +91,8 @@ def test_of_those_that_waited_as_many_are_decided_in_a_step_as_fit_into_a_turn()
         host.submit(host.block(), f"block {number}")
     while host.line.is_taken:
         assert host.line.run_next()
-    host.clock.step_ns = module.TURN_NS_MAX // 10
+    looks = 3  # at the clock, for each decision: when it begins and ends, and whether the turn is over
+    host.clock.step_ns = 1 + module.TURN_NS_MAX // (10 * looks)
     assert host.line.run_next()
     assert host.commands.count(host.block()) == 10
     host.clock.step_ns = 0

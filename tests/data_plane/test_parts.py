@@ -314,6 +314,7 @@ def test_a_path_belongs_to_the_innermost_directory() -> None:
 def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controllers_loop_can_take() -> None:
     """Very many at once are told in several requests."""
     sizes: dict[str, list[int]] = {"alter": [], "assign": []}
+    failed: list[int] = []
 
     async def main(world: World) -> None:
         class Controller:
@@ -336,10 +337,12 @@ def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controlle
             nursery.start_soon(proposals.run)
             nursery.start_soon(assignments.run)
             await world.sleep_ms(20)
+            failed.append(proposals.failed)
             nursery.cancel_scope.cancel()
 
     World(1).run(main)
     assert sizes == {"alter": [250], "assign": [1_000, 1_000, 400]}
+    assert failed == [250]
 
 
 class Hosted:

@@ -13,6 +13,7 @@ from kraft.deploy.cli.app import command_line
 from kraft.deploy.cli.connection import SHARED_OPTIONS
 from tests.docs.chaos import render_chaos
 from tests.docs.invariants import render_invariants
+from tests.docs.metrics import render_metrics
 from tests.docs.protocol import render_protocol
 from tests.docs.spark_tables import render_spark_tables
 
@@ -49,6 +50,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/configuration.md": render_table,
     "docs/commands.md": render_commands,
     "docs/protocol.md": render_protocol,
+    "docs/metrics.md": render_metrics,
     "docs/invariants.md": render_invariants,
     "docs/chaos.md": render_chaos,
     "docs/spark-options.md": render_options,

@@ -13,6 +13,7 @@ import trio
 from kraft.node.metadata_batches import summarise
 from kraft.node.metadata_log import MetadataLog
 from kraft.node.quorum_delivery import Delivery
+from kraft.node.quorum_measures import QuorumMeasures
 from kraft.node.quorum_snapshots import SnapshotKeeper
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.log_view import LogView, SnapshotId
@@ -144,7 +145,12 @@ def test_a_snapshot_that_is_finished_while_a_newer_one_is_installed_leaves_no_fi
         seam, files, offered = world.node("n"), trio.Lock(), list[Any]()
         log, view, _ = await seam.disk.offload(opened, seam)
         driver: Any = SimpleNamespace(
-            metadata=log, raft=SimpleNamespace(log=view), files=files, is_blocked=False, offer=offered.append
+            metadata=log,
+            raft=SimpleNamespace(log=view),
+            files=files,
+            is_blocked=False,
+            offer=offered.append,
+            measures=QuorumMeasures(),
         )
         driver.raft.may_snapshot = lambda _snapshot: True
         keeper = SnapshotKeeper(seam, driver, Delivery(files), retention_bytes=-1, retention_ms=-1)

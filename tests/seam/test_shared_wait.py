@@ -144,3 +144,20 @@ def test_a_failed_install_leaves_trio_as_it_was(monkeypatch: pytest.MonkeyPatch)
         driver.close()
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("settings", [SHARED, RuntimeSettings()], ids=["shared", "alone"])
+def test_the_time_that_the_driver_waits_for_events_is_counted(settings: RuntimeSettings) -> None:
+    async def body(seam: Seam) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        clock, stats = seam.clock, seam.network.stats
+        began_ns, before_ns = clock.monotonic_ns(), stats.waited_ns
+        for _ in range(3):
+            await clock.sleep_ms(5)
+            seam.network.request_pass()
+            await trio.lowlevel.checkpoint()
+        await clock.sleep_ms(1)  # lets the last wait end
+        waited_ns, passed_ns = stats.waited_ns - before_ns, clock.monotonic_ns() - began_ns
+        assert 10_000_000 < waited_ns <= passed_ns + 1_000_000
+
+    run(body, settings)

@@ -36,6 +36,7 @@ class _Socket:
 
     listener = "PLAINTEXT"
     peer_principal = None
+    heard_ns = 0
 
     def __init__(self, stream: socket.socket) -> None:
         self.stream = stream

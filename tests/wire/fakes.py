@@ -14,6 +14,7 @@ class RecordingTransport:
     listener = "PLAINTEXT"
     peer_host = "127.0.0.1"
     peer_principal = None
+    heard_ns = 0
 
     def __init__(self) -> None:
         self.wakes = 0

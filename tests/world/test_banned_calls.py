@@ -48,10 +48,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "client/spark/java.py": ("subprocess",),
     "client/spark/sink/": ("random", "uuid.uuid4"),
     "client/spark/topics/group_committer.py": ("threading.Condition",),
+    "deploy/cli/console_beside.py": ("subprocess",),
     "deploy/cli/spark_progress.py": ("threading",),
     # programs: the command line, and what starts processes
     "deploy/cli/": ("time", "random", "subprocess.Popen", "tempfile", "builtins.open", "os.open"),
     "deploy/launch/": ("time", "random", "socket", "subprocess", "builtins.open", "os.open", "os.fork"),
+    "deploy/console/": ("time.time",),
+    "deploy/console/guard.py": ("secrets.token_urlsafe",),
+    "deploy/console/serving.py": ("socket",),
     # what keeps chance to the seed
     "sim/world/chance.py": ("random.Random",),
     "sim/cores/heap.py": ("random.Random",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft.config.key import ConfigKey
 from kraft.config.tables.row import INT, LIST, STRING, key
-from kraft.config.validators import at_least
+from kraft.config.validators import at_least, host_and_port, one_of
 
 KEYS: tuple[ConfigKey, ...] = (
     key(
@@ -32,5 +32,51 @@ KEYS: tuple[ConfigKey, ...] = (
         STRING,
         None,
         "Unix socket on which this node is told to break its links and answers on purpose. Not for production.",
+    ),
+    key(
+        "kraft.admin.listener",
+        STRING,
+        "",
+        "Where this node serves its health, its metrics and what it is over HTTP, as 127.0.0.1:9404; port 0: a free "
+        "one. Empty: nowhere. Without a host it is the loopback address. There is no authentication on it.",
+        host_and_port,
+    ),
+    key(
+        "kraft.admin.connections.max",
+        INT,
+        "16",
+        "Connections to kraft.admin.listener at once; one more is answered with 503.",
+        at_least(1),
+    ),
+    key(
+        "kraft.admin.head.bytes.max",
+        INT,
+        "8192",
+        "Longest head of a request to kraft.admin.listener; a longer one is answered with 431.",
+        at_least(256),
+    ),
+    key(
+        "kraft.admin.idle.ms",
+        INT,
+        "60000",
+        "A connection to kraft.admin.listener ends when for so long no whole request has come and nothing was sent.",
+        at_least(1000),
+    ),
+    key(
+        "kraft.metrics.names",
+        STRING,
+        "reporter",
+        "The names of metrics at /metrics that is asked for without ?names=: those of the Strimzi Metrics Reporter, of "
+        "Strimzi's or Confluent's rules for jmx_exporter.",
+        one_of("reporter", "strimzi", "confluent"),
+    ),
+    key(
+        "kraft.slow.request.ms",
+        INT,
+        "1000",
+        "A request that takes longer is logged with its parts: queue, local, remote, send. What a fetch or a member of "
+        "a group waits for does not count. All are looked at while requests are few, a sample when there are many. "
+        "-1: none is logged.",
+        at_least(-1),
     ),
 )

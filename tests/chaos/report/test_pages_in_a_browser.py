@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraft.sim.chaos.judge import Gap
 from kraft.sim.chaos.report import render_run, render_summary
+from tests.browser import Browser, chromium
 from tests.chaos.report.folders import (
     application_run,
     empty_run,
@@ -21,103 +20,31 @@ from tests.chaos.report.folders import (
     unknown_run,
     valid_run,
 )
-from tests.interop.programs import install_tools
 
 pytestmark = pytest.mark.interop
 
 MAKERS = (valid_run, invalid_run, unknown_run, empty_run, application_run, hostile_run)
 PAGES = [make.__name__ for make in MAKERS] + ["summary"]
 NARROW_PX = 360
-TABS_MAX = 60
-OPTIONS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
-class Browser:
-    """A Chromium of our own. `driver` is Selenium's."""
-
-    def __init__(self, driver: Any, folder: Path) -> None:
-        self.driver = driver
-        self._folder = folder
-
-    def open(self, page: str, *, width_px: int = 1_280, scheme: str = "light") -> None:
-        """Show a page as a window of this width would, and forget what was logged before."""
-        metrics = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
-        media = {"media": "", "features": [{"name": name, "value": value} for name, value in features.items()]}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        self.driver.get("about:blank")
-        self.driver.get_log("performance")
-        self.driver.get_log("browser")
-        self.driver.get(self.address(page))
-
-    def address(self, page: str) -> str:
-        return (self._folder / f"{page}.html").as_uri()
-
-    def run(self, script: str) -> Any:
-        """The value of a JavaScript expression."""
-        return self.driver.execute_script(f"return {script}")
-
-    def press(self, *keys: str) -> None:
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        ActionChains(self.driver).send_keys(*keys).perform()
-
-    def tab_to(self, expression: str) -> None:
-        """Press Tab until the expression holds of `document.activeElement`, which it calls `it`."""
-        from selenium.webdriver.common.keys import Keys
-
-        for _ in range(TABS_MAX):
-            self.press(Keys.TAB)
-            if self.run(f"((it) => {expression})(document.activeElement)"):
-                return
-        raise AssertionError(f"Tab did not reach an element with {expression}")
+class PageBrowser(Browser):
+    """A browser over the pages of a folder."""
 
     @property
     def tip(self) -> str:
         """What is shown of the item that is pointed at or has the focus."""
         return str(self.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"))
 
-    @property
-    def background(self) -> str:
-        return str(self.run("getComputedStyle(document.body).backgroundColor"))
-
-    def requests(self) -> list[str]:
-        """The addresses that were asked for since the page was opened."""
-        messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
-        return [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
-
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        install_tools()
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageBrowser]:
     folder = tmp_path_factory.mktemp("pages")
     for make in MAKERS:
         (folder / f"{make.__name__}.html").write_text(render_run(*make().parts), encoding="utf-8")
     (folder / "summary.html").write_text(_summary(), encoding="utf-8")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    try:
-        yield Browser(driver, folder)
-    finally:
-        driver.quit()
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield PageBrowser(driver, f"{folder.as_uri()}/", ".html")
 
 
 def _summary() -> str:
@@ -134,7 +61,7 @@ def _with_gap(verdict: Any, gap_ms: float) -> Any:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_logs_no_error_and_sends_no_request(browser: Browser, page: str) -> None:
+def test_a_page_logs_no_error_and_sends_no_request(browser: PageBrowser, page: str) -> None:
     browser.open(page)
     assert browser.driver.get_log("browser") == []
     assert {url for url in browser.requests() if not url.startswith("data:")} == {browser.address(page)}
@@ -142,14 +69,14 @@ def test_a_page_logs_no_error_and_sends_no_request(browser: Browser, page: str) 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_no_sideways_scroll_on_a_narrow_screen(browser: Browser, page: str) -> None:
+def test_a_page_has_no_sideways_scroll_on_a_narrow_screen(browser: PageBrowser, page: str) -> None:
     browser.open(page, width_px=NARROW_PX)
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert browser.run("document.documentElement.scrollWidth") <= NARROW_PX
     assert browser.run("document.body.scrollWidth") <= NARROW_PX
 
 
-def test_a_timeline_scrolls_in_its_own_box_on_a_narrow_screen(browser: Browser) -> None:
+def test_a_timeline_scrolls_in_its_own_box_on_a_narrow_screen(browser: PageBrowser) -> None:
     browser.open("valid_run", width_px=NARROW_PX)
     assert browser.run("document.querySelector('#timeline .scroll').scrollWidth") >= 800
     assert browser.run("document.querySelector('#timeline .scroll').clientWidth") < NARROW_PX
@@ -157,7 +84,7 @@ def test_a_timeline_scrolls_in_its_own_box_on_a_narrow_screen(browser: Browser) 
     assert browser.run("((box) => box.scrollWidth <= box.clientWidth)(document.querySelector('#timeline .scroll'))")
 
 
-def test_dark_follows_the_system_until_the_button_is_pressed(browser: Browser) -> None:
+def test_dark_follows_the_system_until_the_button_is_pressed(browser: PageBrowser) -> None:
     browser.open("valid_run", scheme="dark")
     dark = browser.background
     assert browser.run("document.querySelector('#theme span').textContent") == "Light"
@@ -169,7 +96,7 @@ def test_dark_follows_the_system_until_the_button_is_pressed(browser: Browser) -
         assert browser.background == wanted
 
 
-def test_the_first_tab_stop_skips_to_the_verdict(browser: Browser) -> None:
+def test_the_first_tab_stop_skips_to_the_verdict(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("valid_run")
@@ -180,7 +107,7 @@ def test_the_first_tab_stop_skips_to_the_verdict(browser: Browser) -> None:
     assert browser.run("document.activeElement.id") == "main"
 
 
-def test_tab_stops_are_the_menu_then_the_timeline_then_the_tables(browser: Browser) -> None:
+def test_tab_stops_are_the_menu_then_the_timeline_then_the_tables(browser: PageBrowser) -> None:
     browser.open("invalid_run")
     for expression in (
         "it.hash === '#timeline'",
@@ -200,7 +127,7 @@ def test_tab_stops_are_the_menu_then_the_timeline_then_the_tables(browser: Brows
         assert outline != "none", f"the focus is not seen at {expression}"
 
 
-def test_arrow_keys_move_between_faults_and_show_each(browser: Browser) -> None:
+def test_arrow_keys_move_between_faults_and_show_each(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("valid_run")
@@ -217,7 +144,7 @@ def test_arrow_keys_move_between_faults_and_show_each(browser: Browser) -> None:
     assert browser.run("location.hash") == "#fault-1"
 
 
-def test_arrow_keys_move_between_operations_and_to_those_that_failed(browser: Browser) -> None:
+def test_arrow_keys_move_between_operations_and_to_those_that_failed(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("valid_run")
@@ -238,14 +165,14 @@ def test_arrow_keys_move_between_operations_and_to_those_that_failed(browser: Br
     (".item.clear", "ok/s"), (".item.node", "epoch 4"), (".item.isr.short", "(2 of 3)"), (".item.gap", "Gap of 640 ms"),
     ("#band-1 ~ g .item.fault", "kill of the leader"), (".item.output", "stdout: consumed 100 records"),
 ])  # fmt: skip
-def test_an_item_that_is_pointed_at_shows_its_time_and_values(browser: Browser, selector: str, words: str) -> None:
+def test_an_item_that_is_pointed_at_shows_its_time_and_values(browser: PageBrowser, selector: str, words: str) -> None:
     browser.open("application_run")
     _point_at(browser, f"document.querySelector('{selector}').getBoundingClientRect()")
     assert words in browser.tip
     assert " s" in browser.tip
 
 
-def test_an_operation_that_is_pointed_at_shows_its_time_and_values(browser: Browser) -> None:
+def test_an_operation_that_is_pointed_at_shows_its_time_and_values(browser: PageBrowser) -> None:
     browser.open("valid_run")
     browser.run("document.getElementById('points').focus()")
     shown = browser.tip
@@ -257,14 +184,14 @@ def test_an_operation_that_is_pointed_at_shows_its_time_and_values(browser: Brow
     assert browser.tip == shown
 
 
-def _point_at(browser: Browser, box: str) -> None:
+def _point_at(browser: PageBrowser, box: str) -> None:
     """Move the mouse to the middle of a box in the window, which is scrolled to be seen first."""
     browser.run("window.scrollTo({top: 330, behavior: 'instant'})") if box.startswith("document") else None
     x, y = browser.run(f"((box) => [box.left + box.width / 2, box.top + box.height / 2])({box})")
     browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": x, "y": y})
 
 
-def test_a_link_to_a_proof_opens_the_history_at_its_event(browser: Browser) -> None:
+def test_a_link_to_a_proof_opens_the_history_at_its_event(browser: PageBrowser) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
     browser.open("invalid_run")
@@ -277,7 +204,7 @@ def test_a_link_to_a_proof_opens_the_history_at_its_event(browser: Browser) -> N
     assert browser.run(f"document.querySelector('{event}').matches('b:target')")
 
 
-def test_the_command_can_be_copied(browser: Browser) -> None:
+def test_the_command_can_be_copied(browser: PageBrowser) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
     browser.open("valid_run")
@@ -287,7 +214,7 @@ def test_the_command_can_be_copied(browser: Browser) -> None:
     assert browser.run(said) == "Copied" or "kraft chaos run" in browser.run("String(getSelection())")
 
 
-def test_a_printed_page_shows_all_sections_on_white(browser: Browser) -> None:
+def test_a_printed_page_shows_all_sections_on_white(browser: PageBrowser) -> None:
     browser.open("valid_run", scheme="dark")
     browser.run("window.dispatchEvent(new Event('beforeprint'))")
     assert browser.run("document.querySelectorAll('details:not([open])').length") == 0
@@ -298,7 +225,7 @@ def test_a_printed_page_shows_all_sections_on_white(browser: Browser) -> None:
     assert browser.run("document.querySelectorAll('details:not([open])').length") > 0
 
 
-def test_dots_of_a_summary_lead_to_their_runs(browser: Browser) -> None:
+def test_dots_of_a_summary_lead_to_their_runs(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("summary")

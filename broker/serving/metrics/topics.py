@@ -19,6 +19,14 @@ NAMES = MappingProxyType(
         "replication_bytes_out": "ReplicationBytesOutPerSec",
         "failed_produces": "FailedProduceRequestsPerSec",
         "failed_fetches": "FailedFetchRequestsPerSec",
+        "produces": "TotalProduceRequestsPerSec",
+        "fetches": "TotalFetchRequestsPerSec",
+        "bytes_rejected": "BytesRejectedPerSec",
+        "reassignment_bytes_in": "ReassignmentBytesInPerSec",
+        "reassignment_bytes_out": "ReassignmentBytesOutPerSec",
+        "invalid_crc": "InvalidMessageCrcRecordsPerSec",
+        "invalid_magic": "InvalidMagicNumberRecordsPerSec",
+        "invalid_sequence": "InvalidOffsetOrSequenceRecordsPerSec",
     }
 )
 
@@ -35,6 +43,14 @@ class TopicMeters:
     replication_bytes_out: Meter
     failed_produces: Meter
     failed_fetches: Meter
+    produces: Meter
+    fetches: Meter
+    bytes_rejected: Meter
+    reassignment_bytes_in: Meter
+    reassignment_bytes_out: Meter
+    invalid_crc: Meter
+    invalid_magic: Meter
+    invalid_sequence: Meter
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
         self._metrics = metrics

@@ -1,0 +1,97 @@
+"""The pages of the admin listener: a table from path to the function that answers.
+
+A probe of life never depends on other nodes, or one lost controller restarts a whole cluster. Nothing here changes
+anything, and no page holds a secret. Paths under /v1 are those of Strimzi's agent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kraft.broker.serving.metrics.naming import NAMES
+from kraft.broker.serving.metrics.text import text_in_steps
+from kraft.wire.http import HttpAnswer, HttpRequest, text_answer
+
+if TYPE_CHECKING:
+    from kraft.broker.node.serve import Node
+
+JSON = "application/json"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What `answer` needs: the node, why it is not ready (None if it is), and the version of this package."""
+
+    node: Node
+    not_ready: Callable[[], str | None]
+    version: Callable[[], str]
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """The page of a path, 404 if there is none."""
+        page = {
+            "/live": self._live,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/info": self._info,
+            "/v1/ready": self._agent_ready,
+            "/v1/broker-state": self._broker_state,
+        }.get(request.path)
+        if page is None:
+            return text_answer(HTTPStatus.NOT_FOUND, f"{request.path} is not served; {_PATHS} are")
+        return page(request)
+
+    def _live(self, request: HttpRequest) -> HttpAnswer:
+        """The loop that would stand still is the one that answers."""
+        return _json(HTTPStatus.OK, {"live": True})
+
+    def _ready(self, request: HttpRequest) -> HttpAnswer:
+        reason = self.not_ready()
+        if reason is None:
+            return _json(HTTPStatus.OK, {"ready": True})
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "reason": reason})
+
+    def _agent_ready(self, request: HttpRequest) -> HttpAnswer:
+        is_ready = self.not_ready() is None
+        return HttpAnswer(HTTPStatus.NO_CONTENT) if is_ready else self._ready(request)
+
+    def _broker_state(self, request: HttpRequest) -> HttpAnswer:
+        broker = self.node.broker
+        if broker is None:
+            return text_answer(HTTPStatus.NOT_FOUND, "this node is no broker")
+        return _json(HTTPStatus.OK, {"brokerState": int(broker.broker.lifecycle.state)})
+
+    def _info(self, request: HttpRequest) -> HttpAnswer:
+        config = self.node.config
+        row = {
+            "node": config.node_id,
+            "cluster": self.node.identity.cluster_id,
+            "version": self.version(),
+            "roles": sorted(config.roles),
+        }
+        return _json(HTTPStatus.OK, row)
+
+    def _metrics(self, request: HttpRequest) -> HttpAnswer:
+        family = request.query.get("names", self.node.config.string("kraft.metrics.names"))
+        if family not in NAMES:
+            return text_answer(HTTPStatus.BAD_REQUEST, f"names={family}: expected one of {', '.join(NAMES)}")
+        partitions = request.query.get("partitions", "0") == "1"
+        steps = text_in_steps(self.node.metrics, partitions=partitions, names=NAMES[family])
+        return HttpAnswer(HTTPStatus.OK, EXPOSITION, (piece.encode() for piece in steps))
+
+
+def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
+    """What a connection above the maximum gets, whatever it asks for."""
+    text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
+    return lambda request: text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+
+_PATHS = "/live, /ready, /metrics, /info, /v1/ready and /v1/broker-state"
+
+
+def _json(status: int, row: dict[str, object]) -> HttpAnswer:
+    return HttpAnswer(status, JSON, (json.dumps(row).encode() + b"\n",))

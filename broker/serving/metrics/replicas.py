@@ -1,0 +1,188 @@
+"""The metrics of the data plane, with Kafka's names; each is computed when somebody asks. Source: Kafka's
+ReplicaManager, Partition, AbstractFetcherManager and FetchSessionCache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.replica.follower import FollowerStatus
+
+if TYPE_CHECKING:
+    from kraft.broker.node.fetcher import LeaderFetcher
+    from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.broker.serving.metrics.rates import Rate, Rates
+
+GROUP = "kafka.server"
+REPLICAS, FETCHERS, STATS = "ReplicaManager", "ReplicaFetcherManager", "FetcherStats"
+COUNTS = (
+    "PartitionCount",
+    "LeaderCount",
+    "UnderReplicatedPartitions",
+    "UnderMinIsrPartitionCount",
+    "AtMinIsrPartitionCount",
+    "OfflineReplicaCount",
+    "ReassigningPartitions",
+)
+ALWAYS_SHOWN = ("Produce", "Fetch")
+
+
+def register_replica_metrics(manager: ReplicaManager, metrics: Metrics) -> None:
+    """Register them once, when the manager is made."""
+    metrics.together(GROUP, REPLICAS, COUNTS, lambda: count_replicas(manager.hosted))
+    metrics.gauge(GROUP, REPLICAS, "ProducerIdCount", lambda: _producers(manager))
+    proposals = manager.alter_partition
+    metrics.counter(GROUP, REPLICAS, "IsrShrinksPerSec", lambda: proposals.shrinks)
+    metrics.counter(GROUP, REPLICAS, "IsrExpandsPerSec", lambda: proposals.expands)
+    metrics.counter(GROUP, REPLICAS, "FailedIsrUpdatesPerSec", lambda: proposals.failed)
+    sessions, cache = manager.fetch_sessions, "FetchSessionCache"
+    metrics.gauge(GROUP, cache, "NumIncrementalFetchSessions", lambda: len(sessions))
+    metrics.gauge(GROUP, cache, "NumIncrementalFetchPartitionsCached", lambda: sessions.partitions)
+    metrics.counter(GROUP, cache, "IncrementalFetchSessionEvictionsPerSec", lambda: sessions.evictions)
+    metrics.enumerate(GROUP, "DelayedOperationPurgatory", "PurgatorySize", Kind.GAUGE, lambda: _waiting(manager))
+    _register_partitions(manager, metrics)
+    _register_fetchers(manager, metrics)
+
+
+def _waiting(manager: ReplicaManager) -> Labelled:
+    kinds = manager.deadlines.kinds()
+    return [({"delayedOperation": kind}, kinds[kind]) for kind in {*ALWAYS_SHOWN, *kinds}]
+
+
+def _producers(manager: ReplicaManager) -> int:
+    logs = (partition.log for partition in manager.with_open_logs())
+    return sum(len(log.producers.entries) for log in logs if log is not None)
+
+
+def register_rates(manager: ReplicaManager, rates: Rates, metrics: Metrics) -> None:
+    """The slowest fetcher's requests per second, and the rates that the replication throttles measure."""
+    measured: dict[LeaderFetcher, Rate] = {}
+
+    def slowest() -> float:
+        busy = [fetcher for fetcher in manager.roles.fetchers if len(fetcher)]
+        return min((measured[fetcher]() for fetcher in busy if fetcher in measured), default=0)
+
+    def meet() -> float:
+        """Called once a second: a rate for each fetcher that has none."""
+        for fetcher in manager.roles.fetchers:
+            if fetcher not in measured:
+                measured[fetcher] = rates.of(partial(_requests, fetcher))
+        return len(measured)
+
+    rates.of(meet)
+    metrics.gauge(GROUP, FETCHERS, "MinFetchRate", slowest, clientId="Replica")
+    metrics.gauge(GROUP, "LeaderReplication", "byte-rate", lambda: manager.leader_quota.measured_rate)
+    metrics.gauge(GROUP, "FollowerReplication", "byte-rate", lambda: manager.follower_quota.measured_rate)
+
+
+def _requests(fetcher: LeaderFetcher) -> float:
+    return fetcher.requests
+
+
+# counts of replicas
+
+
+def count_replicas(hosted: Iterable[Partition]) -> dict[str, float]:
+    """All of COUNTS in one look at every replica."""
+    total = led = under = under_min = at_min = offline = reassigning = 0
+    for partition in hosted:
+        total += 1
+        offline += partition.is_offline
+        state = partition.state
+        if state is None or not partition.leads:
+            continue
+        led += 1
+        reassigning += state.is_reassigning
+        in_sync, least = in_sync_replicas(partition), effective_min_isr(partition)
+        under += in_sync < _assigned(partition)
+        under_min += in_sync < least
+        at_min += in_sync == least
+    return dict(zip(COUNTS, (total, led, under, under_min, at_min, offline, reassigning), strict=True))
+
+
+def in_sync_replicas(partition: Partition) -> int:
+    """How many are in sync; 0 if this broker does not lead. A log that nobody uses yet is not open; then metadata
+    tell."""
+    if partition.state is None or not partition.leads:
+        return 0
+    return len(partition.state.isr if partition.leader is None else partition.leader.isr.committed)
+
+
+def effective_min_isr(partition: Partition) -> int:
+    """min.insync.replicas, or the number of replicas if that is smaller."""
+    replicas = () if partition.state is None else partition.state.replicas
+    return min(partition.config.min_insync_replicas, len(replicas))
+
+
+def _assigned(partition: Partition) -> int:
+    """Replicas, those that are only being added not counted."""
+    state = partition.state
+    if state is None:
+        return 0
+    return len(set(state.replicas) - set(state.adding)) if state.adding else len(state.replicas)
+
+
+# per partition
+
+
+def _register_partitions(manager: ReplicaManager, metrics: Metrics) -> None:
+    def per_partition(name: str, value: Callable[[Partition], float]) -> None:
+        def read() -> Labelled:
+            for partition in list(manager.hosted):  # others may have a turn between two of them
+                yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
+
+        metrics.enumerate("kafka.cluster", "Partition", name, Kind.GAUGE, read, is_on_demand=True)
+
+    per_partition("UnderReplicated", lambda one: one.leads and in_sync_replicas(one) < _assigned(one))
+    per_partition("UnderMinIsr", lambda one: one.leads and in_sync_replicas(one) < effective_min_isr(one))
+    per_partition("AtMinIsr", lambda one: one.leads and in_sync_replicas(one) == effective_min_isr(one))
+    per_partition("InSyncReplicasCount", in_sync_replicas)
+    per_partition("ReplicasCount", lambda one: len(one.state.replicas) if one.state is not None and one.leads else 0)
+    per_partition("LastStableOffsetLag", _last_stable_lag)
+
+
+def _last_stable_lag(partition: Partition) -> int:
+    log = partition.log
+    return 0 if log is None else max(0, partition.high_watermark - log.last_stable_offset)
+
+
+# fetchers
+
+
+def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
+    roles, own = manager.roles, {"clientId": "Replica"}
+
+    def lag() -> float:
+        return max((one.lag for fetcher in roles.fetchers for one in fetcher.all_followed), default=0)
+
+    def failed() -> float:
+        stopped = FollowerStatus.STOPPED
+        return sum(one.state.status is stopped for fetcher in roles.fetchers for one in fetcher.all_followed)
+
+    def by_leader(value: Callable[[LeaderFetcher], float]) -> Callable[[], Labelled]:
+        def read() -> Labelled:
+            for fetcher in roles.fetchers:
+                endpoint = manager.endpoint_of(fetcher.leader_id)
+                if endpoint is not None:
+                    labels = {"brokerHost": endpoint.host, "brokerPort": str(endpoint.port)}
+                    yield labels | {"clientId": fetcher.client_id}, value(fetcher)
+
+        return read
+
+    metrics.gauge(GROUP, FETCHERS, "MaxLag", lag, **own)
+    metrics.gauge(GROUP, FETCHERS, "FailedPartitionsCount", failed, **own)
+    metrics.enumerate(GROUP, STATS, "BytesPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.answer_bytes))
+    metrics.enumerate(GROUP, STATS, "RequestsPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.requests))
+    metrics.enumerate(
+        GROUP, "FetcherLagMetrics", "ConsumerLag", Kind.GAUGE, lambda: _lags(roles.fetchers), is_on_demand=True
+    )
+
+
+def _lags(fetchers: list[LeaderFetcher]) -> Labelled:
+    for fetcher in list(fetchers):
+        for one in list(fetcher.all_followed):
+            labels = {"topic": one.partition.topic, "partition": str(one.partition.index)}
+            yield labels | {"clientId": fetcher.client_id}, one.lag

@@ -1,0 +1,60 @@
+"""How far a group is behind in each partition that it reads or has committed for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraft.client.admin.partitions import LATEST
+
+if TYPE_CHECKING:
+    from kraft.client.admin.admin import Admin
+    from kraft.client.admin.values import FoundOffset, GroupDescription, GroupMember
+    from kraft.client.core.records import CommittedOffset
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is in one partition. `end_offset` is None where the partition has no leader to tell it."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.committed)
+
+
+async def find_lags(admin: Admin, group: GroupDescription, topics: Collection[str] | None = None) -> list[PartitionLag]:
+    """The lag in each partition, by topic and number; `topics`: only in these, if any are given."""
+    committed = await admin.groups.offsets(group.group_id)
+    readers = {tp: member for member in group.members for tp in member.assignment}
+    wanted = sorted(tp for tp in committed.keys() | readers.keys() if not topics or tp[0] in topics)
+    there = {
+        (part.topic, part.index)
+        for topic in await admin.topics.describe({tp[0] for tp in wanted}, skip_unknown=True)
+        for part in topic.partitions
+        if part.leader is not None
+    }
+    ends = await admin.partitions.offsets({tp: LATEST for tp in wanted if tp in there})
+    return [_lag(tp, committed.get(tp), ends.get(tp), readers.get(tp)) for tp in wanted]
+
+
+def _lag(
+    tp: tuple[str, int], committed: CommittedOffset | None, end: FoundOffset | None, member: GroupMember | None
+) -> PartitionLag:
+    return PartitionLag(
+        *tp, None if committed is None else committed.offset, None if end is None else end.offset, member
+    )
+
+
+def total_lag(lags: Sequence[PartitionLag]) -> int | None:
+    """Of the partitions whose lag is known; None if it is of none, as where nothing is committed: that is not 0."""
+    known = [one.lag for one in lags if one.lag is not None]
+    return sum(known) if known else None

@@ -1,0 +1,131 @@
+"""`kraft console`: pages in a browser over a cluster, ours or Apache Kafka's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json
+
+if TYPE_CHECKING:
+    from kraft.client.consumer import Consumer
+    from kraft.client.producer import Producer
+    from kraft.deploy.console.settings import ConsoleSettings
+
+HOST = "127.0.0.1"
+PORT = 8480
+PORT_MAX = 65_535
+ANSWER_MS = 5_000
+"""How long the console waits for an answer, where --timeout does not say."""
+
+
+@over_network
+def console(
+    connection: Connection,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = HOST,
+    port: Annotated[int, typer.Option("--port", min=0, max=PORT_MAX, help="0: a free one.")] = PORT,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let pages change the cluster; without this they only show it.")
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DIR", help="Folder of a local cluster: its metadata log, faults and metrics."),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metrics", metavar="NODE=HOST:PORT", help="Where a node's /metrics is; may be repeated."),
+    ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry", metavar="URL", help="Where the schemas of Avro records are: http://HOST:PORT."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a cluster in the browser: http://127.0.0.1:8480. Reads only, unless --allow-changes is given."""
+    require_extra()
+    from kraft.deploy.console.serving import CannotListen, bound_socket, serve
+    from kraft.deploy.console.settings import ConsoleSettings
+
+    def consumer(**more: object) -> Consumer:
+        from kraft.client.consumer import Consumer
+
+        return Consumer(**{**connection.consumer_settings(), **more})
+
+    def producer(**more: object) -> Producer:
+        from kraft.client.producer import Producer
+
+        return Producer(**{**connection.producer_settings(), **more})
+
+    if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
+        raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
+    try:
+        listener = bound_socket(host, port)
+    except CannotListen as problem:
+        raise CommandFailed(str(problem), code=EXIT_USAGE) from None
+    settings = ConsoleSettings(
+        bootstrap=connection.bootstrap_servers,
+        admin=connection.admin,
+        consumer=consumer,
+        producer=producer,
+        host=host,
+        port=listener.getsockname()[1],
+        allow_changes=allow_changes,
+        data=_folder(data),
+        schema_registry=schema_registry,
+        metrics=_addresses(metrics or []),
+    )
+
+    async def main() -> None:
+        from trio import sleep_forever
+
+        def started(_: object) -> None:
+            _announce(settings, as_json)
+
+        await serve(settings, listener, sleep_forever, started)
+
+    connection.run_async(main)
+
+
+def _announce(settings: ConsoleSettings, as_json: bool) -> None:
+    address = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{address}:{settings.port}/"
+    if as_json:
+        print_json({"url": url, "bootstrap": settings.bootstrap, "allow_changes": settings.allow_changes})
+    else:
+        mode = "changes allowed" if settings.allow_changes else "read-only"
+        print(f"console: {url} ({mode}), cluster {settings.bootstrap}; end it with ctrl-C", flush=True)
+
+
+def require_extra() -> None:
+    """CommandFailed if the extra is not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("starlette", "anycorn", "jinja2") if find_spec(name) is None]
+    if missing:
+        raise CommandFailed(f"the console needs {', '.join(missing)}: pip install 'pykraft[console]'", code=EXIT_USAGE)
+
+
+def _folder(data: str | None) -> Path | None:
+    from kraft.deploy.launch.folder import ClusterFolder
+
+    if data is None:
+        return None
+    folder = ClusterFolder(data)
+    if not folder.exists():
+        raise CommandFailed(f"--data {data}: there is no cluster of kraft up", code=EXIT_USAGE)
+    return folder.path
+
+
+def _addresses(entries: list[str]) -> dict[int, str]:
+    found = {}
+    for entry in entries:
+        node, equals, address = entry.partition("=")
+        if not (equals and node.isdecimal() and address.rpartition(":")[2].isdecimal()):
+            raise CommandFailed(f"--metrics {entry}: expected NODE=HOST:PORT", code=EXIT_USAGE)
+        found[int(node)] = address
+    return found

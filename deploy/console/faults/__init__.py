@@ -1,0 +1,7 @@
+"""Async: the fault board of a local cluster. `board` is blocking and acts on nodes, `strip` is plain functions on
+values, `pages` answers a browser.
+"""
+
+from kraft.deploy.console.faults.pages import routes
+
+__all__ = ["routes"]

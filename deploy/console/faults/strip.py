@@ -1,0 +1,46 @@
+"""Pure: the strip below the board that shows what faults do: nodes, leaders and in-sync replicas, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kraft.client.admin import PartitionDescription, QuorumDescription
+from kraft.deploy.console.snapshot import Snapshot
+
+CELLS_MAX = 120
+
+
+def strip_of(snapshot: Snapshot, states: Iterable[tuple[int, str]]) -> dict[str, Any]:
+    """What a page shows, as JSON. `states`: of each node as its launcher sees it. At most CELLS_MAX partitions: those
+    without a leader, then those short of replicas in sync, then the others."""
+    partitions = sorted(snapshot.partitions(), key=_rank)
+    return {
+        "nodes": [{"node": node, "state": state} for node, state in states],
+        "controller": _controller(snapshot.quorum),
+        "fenced": [one.node_id for one in snapshot.cluster.brokers if one.is_fenced] if snapshot.cluster else [],
+        "offline": sum(one.leader is None for one in partitions),
+        "short": sum(one.is_under_replicated for one in partitions),
+        "total": len(partitions),
+        "cells": [_cell(one) for one in partitions[:CELLS_MAX]],
+        "taken_ms": snapshot.taken_ms,
+    }
+
+
+def _rank(partition: PartitionDescription) -> tuple[int, str, int]:
+    rank = 0 if partition.leader is None else 1 if partition.is_under_replicated else 2
+    return rank, partition.topic, partition.index
+
+
+def _controller(quorum: QuorumDescription | None) -> int | None:
+    return None if quorum is None else quorum.leader
+
+
+def _cell(partition: PartitionDescription) -> dict[str, Any]:
+    return {
+        "name": f"{partition.topic}-{partition.index}",
+        "leader": partition.leader,
+        "isr": list(partition.isr),
+        "missing": [one for one in partition.replicas if one not in partition.isr],
+        "state": ("offline", "short", "whole")[_rank(partition)[0]],
+    }

@@ -1,0 +1,95 @@
+"""Async: keeps the committed metadata log of the cluster, or of a node's folder where the cluster does not give it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from kraft.client.admin import EARLIEST, LATEST
+from kraft.client.core.records import KafkaError
+from kraft.client.metadata_log.entries import Entry
+from kraft.client.metadata_log.errors import MetadataLogError
+from kraft.client.metadata_log.folder import find_folder, load_folder
+from kraft.deploy.console.history.timeline import Timeline
+from kraft.deploy.console.settings import ConsoleSettings
+from kraft.image import MetadataImage
+from kraft.storage.log_names import METADATA_TOPIC
+
+METADATA_PARTITION = (METADATA_TOPIC, 0)
+IDLE_MS = 500
+LOAD_S_MAX = 60.0
+
+
+class NotGiven(MetadataLogError):
+    """The cluster does not give its metadata log to clients."""
+
+
+class MetadataLog:
+    """The log so far. `read` brings it up to date: only what is new is fetched."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self._settings = settings
+        self._timeline: Timeline | None = None
+        self._lock = trio.Lock()
+        self.source = ""
+
+    async def read(self) -> Timeline:
+        """NotGiven where nobody gives it; KafkaError and the like where the cluster does not answer."""
+        async with self._lock:
+            first, end = await self._bounds()
+            if self._timeline is None or self._timeline.end_offset > end:
+                self._timeline = await self._begin(first)
+            timeline = self._timeline
+            if timeline.end_offset < end:
+                timeline.extend(await self._fetch(timeline.end_offset, end), end)
+            return timeline
+
+    async def _bounds(self) -> tuple[int, int]:
+        async with self._settings.admin() as admin:
+            try:
+                found = await admin.partitions.offsets_of_each({METADATA_PARTITION: EARLIEST})
+                first = found[METADATA_PARTITION]
+                if isinstance(first, KafkaError):
+                    raise first
+                end = (await admin.partitions.offsets({METADATA_PARTITION: LATEST}))[METADATA_PARTITION]
+            except KafkaError as problem:
+                raise NotGiven(
+                    f"this cluster does not give its metadata log to clients ({problem.code.name}). Brokers of pykraft "
+                    "do; Apache Kafka keeps it between its own nodes, so that its history cannot be shown"
+                ) from None
+        return first.offset, end.offset
+
+    async def _begin(self, first: int) -> Timeline:
+        """From offset 0, or where the log's begin is in a snapshot from a local node's folder."""
+        if first == 0:
+            self.source = "the cluster"
+            return Timeline(MetadataImage())
+        if self._settings.data is None:
+            raise NotGiven(
+                f"the log begins at offset {first}, and what was before is in a snapshot that only nodes can fetch: "
+                "start the console with --data and the cluster's folder"
+            )
+        return await trio.to_thread.run_sync(partial(self._load, self._settings.data))
+
+    def _load(self, data: Path) -> Timeline:
+        folder = find_folder(data)
+        history = load_folder(folder)
+        self.source = str(folder)
+        timeline = Timeline(history.base)
+        timeline.extend(history.entries, history.end_offset)
+        return timeline
+
+    async def _fetch(self, start: int, end: int) -> list[Entry]:
+        entries: list[Entry] = []
+        with trio.fail_after(LOAD_S_MAX):
+            async with self._settings.consumer() as consumer:
+                await consumer.assign([METADATA_PARTITION], at=start)
+                while consumer.position(METADATA_PARTITION) < end:
+                    entries += [
+                        Entry(record.offset, record.leader_epoch, record.timestamp_ms, record.value)
+                        for record in await consumer.poll(records_max=5_000, timeout_ms=IDLE_MS)
+                        if record.value is not None and record.offset < end
+                    ]
+        return entries

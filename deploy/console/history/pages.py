@@ -1,0 +1,101 @@
+"""The pages under /history: the cluster at a point of the metadata log, and what differs between two points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kraft.client.metadata_log.errors import MetadataLogError
+from kraft.deploy.console.cluster_view import FAILURES, now_ms
+from kraft.deploy.console.history.log import MetadataLog
+from kraft.deploy.console.history.timeline import Timeline
+from kraft.deploy.console.history.views import Pageful, changes_page, event_rows, partitions_page
+from kraft.deploy.console.messages.query import BadQuery, parse_time_ms
+from kraft.deploy.console.rendering import render, view_of
+from kraft.image import MetadataImage
+
+SECTION = "History"
+EVENTS_BEFORE, EVENTS_AFTER = 12, 12
+OFFSET_DIGITS_MAX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`at`: the offset shown. `since`: compare with this offset, None: nothing is compared."""
+
+    at: int
+    since: int | None
+    search: str
+    page: int
+
+
+def routes() -> list[Route]:
+    """See the module."""
+    return [Route("/history", show)]
+
+
+def log_of(request: Request) -> MetadataLog:
+    """The metadata log that this process keeps."""
+    state = request.app.state
+    if not hasattr(state, "metadata_log"):
+        state.metadata_log = MetadataLog(view_of(request).settings)
+    log: MetadataLog = state.metadata_log
+    return log
+
+
+async def show(request: Request) -> Response:
+    """The cluster at `at` (an offset) or `time`, and with `since` what changed from there; `search` and `page` of the
+    partitions or changes."""
+    log = log_of(request)
+    try:
+        timeline = await log.read()
+        asked = read_query(request.query_params, timeline, now_ms())
+        image = timeline.image_at(asked.at)
+        before = None if asked.since is None else timeline.image_at(asked.since)
+    except (BadQuery, MetadataLogError, TimeoutError, *FAILURES) as problem:
+        return render(request, "no_history.html", section=SECTION, status=400, why=str(problem) or "it took too long")
+    rows, is_cut = _rows(image, before, asked)
+    return render(
+        request,
+        "history.html",
+        section=SECTION,
+        asked=asked,
+        image=image,
+        timeline=timeline,
+        at_ms=timeline.time_at(asked.at),
+        since_ms=None if asked.since is None else timeline.time_at(asked.since),
+        rows=rows,
+        is_cut=is_cut,
+        events=event_rows(
+            timeline.around(asked.at, EVENTS_BEFORE, EVENTS_AFTER), timeline.image_at(timeline.end_offset)
+        ),
+        source=log.source,
+    )
+
+
+def _rows(image: MetadataImage, before: MetadataImage | None, asked: Asked) -> tuple[Pageful, bool]:
+    if before is None:
+        return partitions_page(image, asked.search, asked.page), False
+    return changes_page(before, image, asked.page)
+
+
+def read_query(given: Mapping[str, str], timeline: Timeline, now: int) -> Asked:
+    """Offsets or times of the address. BadQuery names the one that is wrong."""
+    text = given.get("time", "").strip()
+    at = given.get("at", "").strip()
+    offset = timeline.offset_at(parse_time_ms(text, now)) if text else _offset("at", at, timeline.end_offset)
+    since_text = given.get("since", "").strip()
+    since = _offset("since", since_text, 0) if since_text else None
+    return Asked(offset, since, given.get("search", ""), _offset("page", given.get("page", ""), 0))
+
+
+def _offset(name: str, text: str, default: int) -> int:
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX):
+        raise BadQuery(f"{name}={text}: expected a number, 0 or more")
+    return int(text)

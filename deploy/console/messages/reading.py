@@ -1,0 +1,153 @@
+"""Async: a page of records from the cluster, and records as they come. Each opens clients of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from kraft.client.admin import EARLIEST, LATEST, Admin
+from kraft.client.consumer import Consumer
+from kraft.client.core.records import ConsumerRecord, KafkaError
+from kraft.deploy.console.messages.query import BadQuery, Cursor, Query, Where, parse_time_ms
+from kraft.deploy.console.messages.window import PARTITIONS_MAX, SCANNED_RECORDS_MAX, Page, Window, choose, page_of
+
+READ_MS_MAX = 3_000
+"""A page that was not read by then shows what it has."""
+POLL_RECORDS = 500
+IDLE_MS = 200
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+FOLLOWED_PER_SECOND_MAX = 100
+"""Following shows so many records per second, and says how many it left out."""
+FOLLOW_POLL_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Makes clients of the cluster, as ConsoleSettings has them."""
+
+    admin: Callable[[], Admin]
+    consumer: Callable[..., Consumer]
+
+    async def page(self, query: Query, now_ms: int) -> Page:
+        """BadQuery for a partition or offset that is not there; KafkaError and the like where the cluster refuses."""
+        pattern = query.only.compiled()
+        async with self.admin() as admin:
+            first, last = await self._bounds(admin, query)
+            wanted = await _wanted(admin, query, first, last, now_ms)
+        window = choose(query.where, first, last, wanted, query.count, is_filtered=pattern is not None)
+        found: list[ConsumerRecord] = []
+        scan = _Scan(window)
+        with trio.move_on_after(READ_MS_MAX / 1_000) as in_time:
+            async with self._open() as consumer:
+                await scan.open(consumer, query.topic)
+                while not scan.is_done(found, query.count):
+                    most = POLL_RECORDS if window.is_backward else query.count - len(found)
+                    for record in await consumer.poll(records_max=max(most, 1), timeout_ms=IDLE_MS):
+                        if scan.take(record) and query.only.matches(pattern, record):
+                            found.append(record)
+                    scan.look(consumer, query.topic)
+        page = page_of(window, first, last, found, scan.positions, query.count, scan.scanned)
+        return page if not in_time.cancelled_caught else _incomplete(page)
+
+    async def follow(self, query: Query, tell: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
+        """Give records as they come, from the end on, without end: those that match, and how many were left out."""
+        pattern = query.only.compiled()
+        async with self.admin() as admin:
+            _, last = await self._bounds(admin, query)
+        async with self._open() as consumer:
+            starts = {(query.topic, one): offset for one, offset in last.items()}
+            await consumer.assign(starts, at=starts)
+            room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
+            while True:
+                records = await consumer.poll(records_max=POLL_RECORDS, timeout_ms=FOLLOW_POLL_MS)
+                matching = [record for record in records if query.only.matches(pattern, record)]
+                if trio.current_time() - since >= 1:
+                    room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
+                if matching:
+                    await tell(matching[:room], len(matching) - len(matching[:room]))
+                    room -= len(matching[:room])
+
+    async def record(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
+        """One record; None if there is none at this offset (it was compacted away, or is a transaction's mark)."""
+        async with self.admin() as admin:
+            first, last = await self._bounds(admin, Query(topic, partition))
+        if not first[partition] <= offset < last[partition]:
+            return None
+        with trio.move_on_after(READ_MS_MAX / 1_000):
+            async with self._open() as consumer:
+                await consumer.assign([(topic, partition)], at=offset)
+                records = await consumer.poll(records_max=1)
+                return records[0] if records and records[0].offset == offset else None
+        return None
+
+    def _open(self) -> Consumer:
+        return self.consumer(fetch_max_bytes=FETCH_BYTES_MAX)
+
+    async def _bounds(self, admin: Admin, query: Query) -> tuple[Cursor, Cursor]:
+        described = await admin.topics.describe([query.topic])
+        there = [partition.index for partition in described[0].partitions]
+        if query.partition is not None and query.partition not in there:
+            raise BadQuery(f"{query.topic} has no partition {query.partition}: it has 0 to {len(there) - 1}")
+        chosen = there if query.partition is None else [query.partition]
+        if len(chosen) > PARTITIONS_MAX:
+            raise BadQuery(
+                f"{query.topic} has {len(chosen)} partitions, a page reads {PARTITIONS_MAX}: choose one partition"
+            )
+        pairs = [(query.topic, one) for one in chosen]
+        first = await admin.partitions.offsets(dict.fromkeys(pairs, EARLIEST))
+        last = await admin.partitions.offsets(dict.fromkeys(pairs, LATEST))
+        return {tp[1]: first[tp].offset for tp in pairs}, {tp[1]: last[tp].offset for tp in pairs}
+
+
+async def _wanted(admin: Admin, query: Query, first: Cursor, last: Cursor, now_ms: int) -> Cursor:
+    """The offsets that the query names, by partition."""
+    if query.where is Where.OFFSET:
+        return dict.fromkeys(last, query.offset)
+    if query.where is Where.TIME:
+        time_ms = parse_time_ms(query.time, now_ms)
+        found = await admin.partitions.offsets({(query.topic, one): time_ms for one in last})
+        return {one: at.offset if at.offset >= 0 else last[one] for (_, one), at in found.items()}
+    return dict(query.cursor) if query.where in (Where.AFTER, Where.BEFORE) else first
+
+
+def _incomplete(page: Page) -> Page:
+    return Page(page.records, page.older, page.newer, page.scanned, is_complete=False)
+
+
+class _Scan:
+    """How far a window was read."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self.positions = dict(window.starts)
+        self.scanned = 0
+
+    async def open(self, consumer: Any, topic: str) -> None:
+        starts = {(topic, one): offset for one, offset in self._window.unread.items()}
+        if starts:
+            await consumer.assign(starts, at=starts)
+
+    def take(self, record: ConsumerRecord) -> bool:
+        """Whether the record is within the window."""
+        if record.offset >= self._window.ends[record.partition]:
+            return False
+        self.scanned += 1
+        self.positions[record.partition] = record.offset + 1
+        return True
+
+    def look(self, consumer: Consumer, topic: str) -> None:
+        """Note positions behind offsets that hold no record."""
+        for one in self._window.unread:
+            try:
+                position = consumer.position((topic, one))
+            except KafkaError:  # it is still being found
+                continue
+            self.positions[one] = min(max(position, self.positions[one]), self._window.ends[one])
+
+    def is_done(self, found: list[ConsumerRecord], count: int) -> bool:
+        if not self._window.is_backward and (len(found) >= count or self.scanned >= SCANNED_RECORDS_MAX):
+            return True
+        return all(self.positions[one] >= end for one, end in self._window.ends.items())

@@ -1,0 +1,139 @@
+"""What the nodes say at /metrics, over time: a few values of each, for sparklines.
+
+Where it is known: a local cluster's nodes write their address to NODE/admin.address; others are named at the start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import h11
+import trio
+
+from kraft.deploy.console.settings import ConsoleSettings
+
+SAMPLES_MAX = 180
+SCRAPE_MS = 5_000
+SCRAPE_TIMEOUT_MS = 3_000
+ANSWER_BYTES_MAX = 16 * 1_048_576
+ADDRESS_FILE = "admin.address"
+
+SERIES = MappingProxyType(
+    {
+        "Bytes in": ("kafka_server_brokertopicmetrics_bytesinpersec_total", True),
+        "Bytes out": ("kafka_server_brokertopicmetrics_bytesoutpersec_total", True),
+        "Messages in": ("kafka_server_brokertopicmetrics_messagesinpersec_total", True),
+        "Produce p99, ms": ('kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}', False),
+        "Partitions": ("kafka_server_replicamanager_partitioncount", False),
+        "Under-replicated": ("kafka_server_replicamanager_underreplicatedpartitions", False),
+        "CPU": ("process_cpu_seconds_total", True),
+        "Memory, bytes": ("process_resident_memory_bytes", False),
+    }
+)
+"""Title → sample, and whether its rate per second is shown instead of its value."""
+
+
+class NodeMetrics:
+    """The samples of each node: title → values, the oldest first. `problems`: why a node did not answer lately."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self._settings = settings
+        self._samples: dict[int, dict[str, deque[float]]] = {}
+        self._last: dict[int, tuple[float, dict[str, float]]] = {}
+        self.problems: dict[int, str] = {}
+
+    def of(self, node_id: int) -> Mapping[str, tuple[float, ...]]:
+        return {title: tuple(values) for title, values in self._samples.get(node_id, {}).items()}
+
+    def addresses(self) -> dict[int, str]:
+        """Where each node's listener is, as far as that is known now."""
+        found = {} if self._settings.data is None else local_addresses(self._settings.data)
+        return {**found, **self._settings.metrics}
+
+    async def poll(self) -> None:
+        """Ask all nodes now and then, at once."""
+        while True:
+            async with trio.open_nursery() as nursery:
+                for node_id, address in self.addresses().items():
+                    nursery.start_soon(self._scrape, node_id, address)
+            await trio.sleep(SCRAPE_MS / 1000)
+
+    async def _scrape(self, node_id: int, address: str) -> None:
+        try:
+            with trio.fail_after(SCRAPE_TIMEOUT_MS / 1000):
+                text = await get_text(address, "/metrics")
+        except (OSError, trio.TooSlowError, h11.ProtocolError, ValueError) as problem:
+            self.problems[node_id] = f"http://{address}/metrics: {problem or 'no answer'}"
+            return
+        self.problems.pop(node_id, None)
+        self.take(node_id, trio.current_time(), parse_samples(text))
+
+    def take(self, node_id: int, time_s: float, values: dict[str, float]) -> None:
+        """Note what a node said at a time."""
+        before = self._last.get(node_id)
+        self._last[node_id] = time_s, values
+        for title, (name, is_rate) in SERIES.items():
+            if name not in values:
+                continue
+            value = values[name]
+            if is_rate:
+                if before is None or name not in before[1] or time_s <= before[0]:
+                    continue
+                value = max(0.0, value - before[1][name]) / (time_s - before[0])
+            self._samples.setdefault(node_id, {}).setdefault(title, deque(maxlen=SAMPLES_MAX)).append(value)
+
+
+def local_addresses(folder: Path) -> dict[int, str]:
+    """Node id → HOST:PORT, of the nodes in a local cluster's folder that have written one."""
+    found = {}
+    for path in folder.glob(f"*/{ADDRESS_FILE}"):
+        digits = "".join(filter(str.isdecimal, path.parent.name))
+        try:
+            address = path.read_text().strip()
+        except OSError:
+            continue
+        if digits and ":" in address:
+            found[int(digits)] = address
+    return found
+
+
+def parse_samples(text: str) -> dict[str, float]:
+    """The samples of a Prometheus text that SERIES names; their labels are put in order."""
+    names = {name.partition("{")[0] for name, _ in SERIES.values()}
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        key, _, value = line.rpartition(" ")
+        name, brace, labels = key.partition("{")
+        if name not in names:
+            continue
+        if brace:
+            key = f"{name}{{{','.join(sorted(filter(None, labels.rstrip('}').split(','))))}}}"
+        found[key] = float(value)
+    return found
+
+
+async def get_text(address: str, path: str) -> str:
+    """GET over plain HTTP. OSError, h11.ProtocolError; ValueError for an answer that is not 200 or too long."""
+    host, _, port = address.rpartition(":")
+    stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+    async with stream:
+        connection = h11.Connection(h11.CLIENT)
+        headers = [("host", address), ("connection", "close"), ("accept", "text/plain")]
+        await stream.send_all(connection.send(h11.Request(method="GET", target=path, headers=headers)) or b"")
+        await stream.send_all(connection.send(h11.EndOfMessage()) or b"")
+        body = b""
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await stream.receive_some())
+            elif isinstance(event, h11.Response) and event.status_code != 200:
+                raise ValueError(f"status {event.status_code}")
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > ANSWER_BYTES_MAX:
+                    raise ValueError(f"more than {ANSWER_BYTES_MAX} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return body.decode()

@@ -1,0 +1,144 @@
+"""Settings of topics and brokers: where each value comes from, what differs from the default, and changing them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kraft.client.admin import ConfigChange, ConfigEntry, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from kraft.deploy.console.rendering import form_of, redirect, render, view_of
+
+SOURCES = MappingProxyType(
+    {
+        ConfigSource.TOPIC: "this topic",
+        ConfigSource.DYNAMIC_BROKER: "this broker, dynamic",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, dynamic",
+        ConfigSource.STATIC_BROKER: "server.properties",
+        ConfigSource.DEFAULT: "default",
+        ConfigSource.GROUP: "this group",
+    }
+)
+_MARKUP = re.compile(r"<[^>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRow:
+    """A setting. `default` is None where the cluster does not tell it."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    is_changed: bool
+    is_read_only: bool
+    is_sensitive: bool
+    is_own: bool
+    """Set for this very resource while it runs, so that it can be removed."""
+    documentation: str
+
+
+def routes() -> list[Route]:
+    """Settings of a topic and of a broker; `all`: those of all brokers."""
+    return [
+        Route("/topics/{name}/configs", topic_configs),
+        Route("/topics/{name}/configs", alter_topic, methods=["POST"]),
+        Route("/nodes/{name}/configs", broker_configs),
+        Route("/nodes/{name}/configs", alter_broker, methods=["POST"]),
+    ]
+
+
+async def topic_configs(request: Request) -> Response:
+    """`/topics/NAME/configs?show=&q=&edit=`"""
+    return await _show(request, "Topics", f"/topics/{request.path_params['name']}")
+
+
+async def broker_configs(request: Request) -> Response:
+    """`/nodes/ID/configs?show=&q=&edit=`"""
+    return await _show(request, "Nodes", f"/nodes/{request.path_params['name']}")
+
+
+async def alter_topic(request: Request) -> Response:
+    """Set or remove one setting of a topic."""
+    return await _alter(request, f"/topics/{request.path_params['name']}")
+
+
+async def alter_broker(request: Request) -> Response:
+    """Set or remove one setting of a broker."""
+    return await _alter(request, f"/nodes/{request.path_params['name']}")
+
+
+def _resource(request: Request) -> ConfigResource:
+    name = request.path_params["name"]
+    if request.url.path.startswith("/topics/"):
+        return ConfigResource(ResourceType.TOPIC, name)
+    if name == "all":
+        return ConfigResource(ResourceType.BROKER, "")
+    if not name.isdecimal():
+        raise HTTPException(404, f"There is no broker {name}")
+    return ConfigResource(ResourceType.BROKER, name)
+
+
+async def _show(request: Request, section: str, owner_path: str) -> Response:
+    resource, query = _resource(request), request.query_params
+    entries = await view_of(request).admin.configs.describe(resource, documentation=True, synonyms=True)
+    rows = config_rows(entries)
+    wanted, is_all = query.get("q", "").lower(), query.get("show") == "all"
+    shown = [row for row in rows if wanted in row.name.lower() and (is_all or wanted or row.is_changed)]
+    return render(
+        request,
+        "configs.html",
+        section=section,
+        resource=resource,
+        owner_path=owner_path,
+        rows=shown,
+        total=len(rows),
+        changed=sum(row.is_changed for row in rows),
+        edited=query.get("edit", ""),
+        tab="configs",
+    )
+
+
+def config_rows(entries: Iterable[ConfigEntry]) -> list[ConfigRow]:
+    """What is shown of each setting."""
+    return [
+        ConfigRow(
+            entry.name,
+            None if entry.is_sensitive else entry.value,
+            SOURCES.get(entry.source, "unknown"),
+            default_of(entry),
+            entry.source is not ConfigSource.DEFAULT,
+            entry.is_read_only,
+            entry.is_sensitive,
+            entry.source in (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            " ".join(_MARKUP.sub("", entry.documentation or "").split()),
+        )
+        for entry in entries
+    ]
+
+
+def default_of(entry: ConfigEntry) -> str | None:
+    """The value that the setting would have if nobody had set it; None where the cluster does not tell."""
+    if entry.source is ConfigSource.DEFAULT:
+        return entry.value
+    return next((one.value for one in reversed(entry.synonyms) if one.source is ConfigSource.DEFAULT), None)
+
+
+async def _alter(request: Request, owner_path: str) -> Response:
+    form, resource = form_of(request), _resource(request)
+    key = form.get("key", "")
+    if form.get("action") == "remove":
+        change, text = ConfigChange(ConfigOperation.DELETE, key), f"{key} is removed"
+    else:
+        value = form.get("value", "")
+        change, text = ConfigChange(ConfigOperation.SET, key, value), f"{key} is {value}"
+    await view_of(request).admin.configs.alter(resource, [change])
+    query = urlencode({"show": form.get("show", ""), "notice": f"{resource}: {text}."})
+    return redirect(f"{owner_path}/configs?{query}")

@@ -1,0 +1,109 @@
+"""The first page: alarms, figures, brokers and the metadata quorum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kraft.deploy.console.rendering import ago, render, view_of
+from kraft.deploy.console.snapshot import Snapshot, assigned_brokers
+
+SECTION = "Overview"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """A broker with what it holds. One that is not registered has no address."""
+
+    node_id: int
+    address: str | None
+    rack: str | None
+    state: str
+    leaders: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumRow:
+    """A node of the metadata quorum. `end` and `lag` are None where the leader has not heard from it."""
+
+    node_id: int
+    role: str
+    end: int | None
+    lag: int | None
+    caught_up: str
+
+
+def routes() -> list[Route]:
+    """The overview."""
+    return [Route("/", overview)]
+
+
+async def overview(request: Request) -> Response:
+    """`/`"""
+    snapshot = view_of(request).snapshot
+    return render(
+        request,
+        "overview.html",
+        section=SECTION,
+        figures=figures(snapshot),
+        brokers=broker_rows(snapshot),
+        quorum=quorum_rows(snapshot),
+    )
+
+
+def figures(snapshot: Snapshot) -> list[tuple[str, str, str]]:
+    """Name, value and link of each."""
+    quorum = snapshot.quorum
+    brokers = [one for one in snapshot.cluster.brokers if not one.is_fenced] if snapshot.cluster else []
+    return [
+        ("brokers", str(len(brokers)), "/nodes"),
+        ("controllers", "–" if quorum is None else str(len(quorum.voters)), "/nodes"),
+        ("active controller", "–" if quorum is None or quorum.leader is None else str(quorum.leader), "/nodes"),
+        ("topics", f"{len(snapshot.topics):,}", "/topics"),
+        ("partitions", f"{sum(len(t.partitions) for t in snapshot.topics.values()):,}", "/partitions"),
+        ("groups", f"{len(snapshot.groups):,}", "/groups"),
+        ("moving", f"{len(snapshot.reassignments):,}", "/reassignments"),
+    ]
+
+
+def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
+    """All brokers that are registered or should hold a replica."""
+    leaders = Counter(part.leader for part in snapshot.partitions())
+    replicas = Counter(replica for part in snapshot.partitions() for replica in part.replicas)
+    known = {one.node_id: one for one in snapshot.cluster.brokers} if snapshot.cluster else {}
+    rows = []
+    for node_id in sorted(known.keys() | assigned_brokers(snapshot)):
+        one = known.get(node_id)
+        state = "missing" if one is None else "fenced" if one.is_fenced else "active"
+        address = None if one is None else str(one.address)
+        rack = None if one is None else one.rack
+        rows.append(BrokerRow(node_id, address, rack, state, leaders[node_id], replicas[node_id]))
+    return rows
+
+
+def quorum_rows(snapshot: Snapshot) -> list[QuorumRow]:
+    """Voters, then observers."""
+    quorum = snapshot.quorum
+    if quorum is None:
+        return []
+    return [
+        QuorumRow(
+            one.node_id,
+            "leader" if role == "voter" and one.node_id == quorum.leader else role,
+            None if one.log_end_offset < 0 else one.log_end_offset,
+            None if one.log_end_offset < 0 else max(0, quorum.log_end_offset - one.log_end_offset),
+            caught_up(one.last_caught_up_ms, snapshot.taken_ms),
+        )
+        for role, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
+        for one in replicas
+    ]
+
+
+def caught_up(last_ms: int | None, now_ms: int) -> str:
+    """How long ago; – where the leader does not say."""
+    return "–" if last_ms is None or last_ms <= 0 else ago(max(0, now_ms - last_ms))

@@ -1,0 +1,92 @@
+"""Resetting a group's offsets: the plan is shown first, and what is carried out is that plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo, carry_out, plan_reset
+from kraft.deploy.console.cluster_view import ClusterView
+from kraft.deploy.console.rendering import form_of, redirect, render, view_of
+
+SECTION = "Groups"
+
+
+def routes() -> list[Route]:
+    """The plan, and carrying it out."""
+    return [Route("/group/reset", plan_page), Route("/group/reset", reset, methods=["POST"])]
+
+
+async def plan_page(request: Request) -> Response:
+    """`/group/reset?id=&to=&value=&topic=`: what would change. Changes nothing."""
+    view, query = view_of(request), request.query_params
+    group_id = query.get("id", "")
+    group = await view.admin.groups.describe(group_id)
+    rule = read_rule(query.get("to", ""), query.get("value", ""))
+    committed = await view.admin.groups.offsets(group_id)
+    topic = query.get("topic", "")
+    chosen = [tp for tp in committed if topic in ("", tp[0])]
+    plan = await plan_reset(view.admin, group_id, dict.fromkeys(chosen, rule))
+    return render(
+        request, "reset.html", section=SECTION, group=group, plan=plan, changes=sum(one.is_change for one in plan),
+        packed=pack(plan), to=rule.to.value,
+    )  # fmt: skip
+
+
+def read_rule(to: str, value: str) -> ResetRule:
+    """Where to. HTTPException for what is no rule."""
+    try:
+        target = ResetTo(to)
+    except ValueError:
+        raise HTTPException(400, f"to {to!r}: expected one of {', '.join(one.value for one in ResetTo)}") from None
+    if target not in (ResetTo.TIME, ResetTo.SHIFT, ResetTo.OFFSET):
+        return ResetRule(target)
+    try:
+        return ResetRule(target, int(value))
+    except ValueError:
+        what = "milliseconds since 1970" if target is ResetTo.TIME else "a number"
+        raise HTTPException(400, f"{target.value} {value!r}: expected {what}") from None
+
+
+def pack(plan: tuple[PlannedReset, ...]) -> str:
+    """The changes of a plan for a form."""
+    return json.dumps([[one.topic, one.partition, one.before, one.after] for one in plan if one.is_change])
+
+
+def unpack(text: str) -> tuple[PlannedReset, ...]:
+    """The same from a form. HTTPException if it is not one of `pack`."""
+    try:
+        return tuple(
+            PlannedReset(str(topic), int(partition), None if before is None else int(before), int(after))
+            for topic, partition, before, after in json.loads(text)
+        )
+    except (ValueError, TypeError):
+        raise HTTPException(400, "this is no plan; nothing was changed") from None
+
+
+async def reset(request: Request) -> Response:
+    """Carry a plan out, if the group's offsets are still those that it was made for."""
+    view, form = view_of(request), form_of(request)
+    group_id, plan = form.get("id", ""), unpack(form.get("plan", ""))
+    await _require_unmoved(view, group_id, plan)
+    await carry_out(view.admin, group_id, plan)
+    notice = f"{len(plan)} offsets are changed."
+    return redirect(f"/group?{urlencode({'id': group_id, 'notice': notice})}")
+
+
+async def _require_unmoved(view: ClusterView, group_id: str, plan: tuple[PlannedReset, ...]) -> None:
+    committed: Mapping[tuple[str, int], object] = await view.admin.groups.offsets(group_id)
+    for one in plan:
+        now = getattr(committed.get((one.topic, one.partition)), "offset", None)
+        if now != one.before:
+            raise HTTPException(
+                409,
+                f"{one.topic}-{one.partition} was committed anew meanwhile ({one.before} when the plan was made, {now} "
+                "now): make the plan again; nothing was changed",
+            )

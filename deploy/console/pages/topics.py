@@ -1,0 +1,257 @@
+"""Topics, their partitions, and the replicas of one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kraft.client.admin import EARLIEST, LATEST, ElectionType, LogDirReplica, NewTopic, PartitionDescription
+from kraft.client.core.records import KafkaError, TopicPartition
+from kraft.deploy.console.cluster_view import FAILURES, ClusterView
+from kraft.deploy.console.paging import cut
+from kraft.deploy.console.rendering import form_of, redirect, render, view_of
+from kraft.deploy.console.snapshot import STATES, Snapshot
+
+SECTION = "Topics"
+DETAIL_SECONDS_MAX = 1.5
+"""Offsets and sizes are left out of a page if they take longer: a broker may be dead."""
+SORTS = ("name", "partitions", "problems")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic in the list. `states`: state → how many of its partitions are in it."""
+
+    name: str
+    is_internal: bool
+    partitions: int
+    replication_factor: int
+    states: Mapping[str, int]
+
+
+def routes() -> list[Route]:
+    """Lists, details, and what changes topics."""
+    return [
+        Route("/topics", topics),
+        Route("/topics", create, methods=["POST"]),
+        Route("/partitions", partitions),
+        Route("/topics/{topic}", topic_page),
+        Route("/topics/{topic}/delete", delete, methods=["POST"]),
+        Route("/topics/{topic}/partitions", add_partitions, methods=["POST"]),
+        Route("/topics/{topic}/{index:int}", partition_page),
+        Route("/topics/{topic}/{index:int}/elect", elect, methods=["POST"]),
+        Route("/topics/{topic}/{index:int}/move", move, methods=["POST"]),
+    ]
+
+
+async def topics(request: Request) -> Response:
+    """`/topics?q=&state=&sort=&internal=&page=`"""
+    query = request.query_params
+    rows = topic_rows(view_of(request).snapshot)
+    wanted = query.get("q", "").lower()
+    state, sort = query.get("state", ""), query.get("sort", "name")
+    rows = [
+        row
+        for row in rows
+        if wanted in row.name.lower()
+        and (not state or row.states.get(state))
+        and (not row.is_internal or query.get("internal") or wanted)
+    ]
+    if sort == "partitions":
+        rows.sort(key=lambda row: -row.partitions)
+    elif sort == "problems":
+        rows.sort(key=lambda row: -sum(row.states.values()))
+    page = cut(rows, query.get("page", ""), "topics")
+    return render(request, "topics.html", section=SECTION, page=page, states=STATES, sorts=SORTS)
+
+
+def topic_rows(snapshot: Snapshot) -> list[TopicRow]:
+    """All topics by name."""
+    rows = []
+    for topic in snapshot.topics.values():
+        states: dict[str, int] = {}
+        for part in topic.partitions:
+            for state in snapshot.states(part):
+                states[state] = states.get(state, 0) + 1
+        rows.append(TopicRow(topic.name, topic.is_internal, len(topic.partitions), topic.replication_factor, states))
+    return rows
+
+
+async def partitions(request: Request) -> Response:
+    """`/partitions?q=&state=&broker=&page=`: of all topics."""
+    query = request.query_params
+    found = choose_partitions(
+        view_of(request).snapshot, query.get("q", ""), query.get("state", ""), query.get("broker", "")
+    )
+    page = cut(found, query.get("page", ""), "partitions")
+    return render(request, "partitions.html", section=SECTION, page=page, states=STATES)
+
+
+def choose_partitions(snapshot: Snapshot, name: str, state: str, broker: str) -> list[PartitionDescription]:
+    """Those whose topic has this in its name, which are in this state and have a replica on this broker; each if it is
+    given."""
+    return [
+        part
+        for part in snapshot.partitions()
+        if name.lower() in part.topic.lower()
+        and (not state or state in snapshot.states(part))
+        and (not broker.isdecimal() or int(broker) in part.replicas)
+    ]
+
+
+async def topic_page(request: Request) -> Response:
+    """`/topics/NAME?state=&page=`"""
+    view = view_of(request)
+    name = request.path_params["topic"]
+    topic = view.snapshot.topics.get(name)
+    if topic is None:
+        raise HTTPException(404, f"There is no topic {name}")
+    state = request.query_params.get("state", "")
+    chosen = [part for part in topic.partitions if not state or state in view.snapshot.states(part)]
+    page = cut(chosen, request.query_params.get("page", ""), "partitions")
+    offsets = await find_offsets(view, [(name, part.index) for part in page.rows if part.leader is not None])
+    return render(
+        request, "topic.html", section=SECTION, topic=topic, page=page, states=STATES, offsets=offsets, tab="partitions"
+    )
+
+
+async def find_offsets(view: ClusterView, wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """First offset and end of each partition whose leader answers in time."""
+    found: list[dict[TopicPartition, Any]] = []
+    with trio.move_on_after(DETAIL_SECONDS_MAX):
+        try:
+            for target in (EARLIEST, LATEST):
+                found.append(await view.admin.partitions.offsets_of_each(dict.fromkeys(wanted, target)))
+        except FAILURES:
+            return {}
+    if len(found) < 2:
+        return {}
+    first, end = found
+    return {
+        tp: (first[tp].offset, end[tp].offset)
+        for tp in wanted
+        if tp in first and tp in end and not isinstance(first[tp], KafkaError) and not isinstance(end[tp], KafkaError)
+    }
+
+
+async def partition_page(request: Request) -> Response:
+    """`/topics/NAME/INDEX`: one partition with its replicas."""
+    view = view_of(request)
+    part = _partition(request)
+    tp = part.topic, part.index
+    offsets = await find_offsets(view, [tp] if part.leader is not None else [])
+    return render(
+        request,
+        "partition.html",
+        section=SECTION,
+        part=part,
+        states=view.snapshot.states(part),
+        offsets=offsets.get(tp),
+        held=await find_replicas(view, [tp], part.replicas),
+        moving=view.snapshot.reassignments.get(tp),
+    )
+
+
+def _partition(request: Request) -> PartitionDescription:
+    name, index = request.path_params["topic"], request.path_params["index"]
+    topic = view_of(request).snapshot.topics.get(name)
+    found = None if topic is None else next((one for one in topic.partitions if one.index == index), None)
+    if found is None:
+        raise HTTPException(404, f"There is no partition {name}-{index}")
+    return found
+
+
+async def find_replicas(
+    view: ClusterView, wanted: list[TopicPartition], brokers: tuple[int, ...]
+) -> dict[tuple[int, str, int], tuple[str, LogDirReplica]]:
+    """(broker, topic, partition) → directory and size of each replica on those of these brokers that are up."""
+    cluster = view.snapshot.cluster
+    up = {one.node_id for one in cluster.brokers if not one.is_fenced} if cluster else set()
+    found: dict[tuple[int, str, int], tuple[str, LogDirReplica]] = {}
+
+    async def ask(broker: int) -> None:
+        try:
+            directories = await view.admin.nodes.log_dirs([broker], partitions=wanted)
+        except FAILURES:
+            return
+        for directory in directories:
+            for one in directory.replicas:
+                if not one.is_future:
+                    found[broker, one.topic, one.partition] = directory.path, one
+
+    with trio.move_on_after(DETAIL_SECONDS_MAX):
+        async with trio.open_nursery() as nursery:
+            for broker in up & set(brokers):
+                nursery.start_soon(ask, broker)
+    return found
+
+
+async def create(request: Request) -> Response:
+    """Create a topic."""
+    form, view = form_of(request), view_of(request)
+    name = form.get("name", "").strip()
+    await view.admin.topics.create(
+        NewTopic(name, int_of(form, "partitions", -1), int_of(form, "replication_factor", -1))
+    )
+    await view.refresh()
+    return redirect(f"/topics/{name}", f"Topic {name} is created.")
+
+
+async def delete(request: Request) -> Response:
+    """Delete a topic whose name was typed once more."""
+    name = request.path_params["topic"]
+    if form_of(request).get("name", "").strip() != name:
+        raise HTTPException(400, f"Type the topic's name, {name}, to delete it; nothing was changed")
+    await view_of(request).admin.topics.delete(name)
+    await view_of(request).refresh()
+    return redirect("/topics", f"Topic {name} is deleted.")
+
+
+async def add_partitions(request: Request) -> Response:
+    """Give a topic more partitions."""
+    name, count = request.path_params["topic"], int_of(form_of(request), "count")
+    await view_of(request).admin.topics.add_partitions(name, count)
+    await view_of(request).refresh()
+    return redirect(f"/topics/{name}", f"{name} has {count} partitions.")
+
+
+async def elect(request: Request) -> Response:
+    """Move leadership to the first replica."""
+    part = _partition(request)
+    tp = part.topic, part.index
+    problem = (await view_of(request).admin.partitions.elect_leaders(ElectionType.PREFERRED, [tp])).get(tp)
+    await view_of(request).refresh()
+    text = f"The first replica leads {part.topic}-{part.index}." if problem is None else str(problem)
+    return redirect(f"/topics/{part.topic}/{part.index}", text)
+
+
+async def move(request: Request) -> Response:
+    """Begin to move a partition to other replicas."""
+    part = _partition(request)
+    tp = part.topic, part.index
+    words = form_of(request).get("replicas", "").replace(",", " ").split()
+    if not words or not all(word.isdecimal() for word in words):
+        raise HTTPException(400, "Give the brokers as ids, such as 1,2,3: the first is preferred; nothing was changed")
+    problem = (await view_of(request).admin.partitions.reassign({tp: [int(word) for word in words]})).get(tp)
+    if problem is not None:
+        raise problem
+    await view_of(request).refresh()
+    return redirect(f"/topics/{part.topic}/{part.index}", f"{part.topic}-{part.index} moves to {', '.join(words)}.")
+
+
+def int_of(form: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A number of a form; an empty field is the default. HTTPException."""
+    text = form.get(name, "").strip()
+    if not text and default is not None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise HTTPException(400, f"{name} {text!r}: expected a number; nothing was changed") from None

@@ -1,0 +1,119 @@
+"""How a page is made: its template, and what every template may use.
+
+Templates lie in `templates/` of this folder, and of each section that has a folder of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from kraft.deploy.console.cluster_view import ClusterView
+from kraft.deploy.console.guard import FORM
+from kraft.deploy.console.sparkline import sparkline
+
+HERE = Path(__file__).parent
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def make_environment() -> Environment:
+    """Templates by name, with escaping, and an error for a variable that is not there."""
+    folders = [HERE / "templates", *sorted(HERE.glob("*/templates"))]
+    environment = Environment(
+        loader=FileSystemLoader(folders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "bytes": size, "time": clock_time, "ago": ago}
+    environment.globals |= {"sparkline": lambda *values, **more: Markup(sparkline(*values, **more))}
+    return environment
+
+
+def view_of(request: Request) -> ClusterView:
+    """The client of this process."""
+    view: ClusterView = request.app.state.view
+    return view
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form that the guard has let through."""
+    form: dict[str, str] = request.scope[FORM]
+    return form
+
+
+def render(request: Request, template: str, *, section: str, status: int = 200, **context: Any) -> HTMLResponse:
+    """A page. `section`: the entry of the navigation that it belongs to. `context`: what its template names."""
+    state, view = request.app.state, view_of(request)
+    text = state.templates.get_template(template).render(
+        view=view,
+        snapshot=view.snapshot,
+        settings=view.settings,
+        sections=state.sections,
+        section=section,
+        token=state.token,
+        path=request.url.path,
+        query=dict(request.query_params),
+        notice=request.query_params.get("notice", ""),
+        **context,
+    )
+    return HTMLResponse(text, status_code=status)
+
+
+def problem_page(request: Request, text: str, *, section: str, status: int = 502) -> HTMLResponse:
+    """A page that says what went wrong."""
+    return render(request, "problem.html", section=section, status=status, text=text)
+
+
+def redirect(path: str, notice: str = "") -> RedirectResponse:
+    """Go to a page of the console after a change, which shows this notice. The path is not a user's."""
+    query = f"?{urlencode({'notice': notice})}" if notice else ""
+    return RedirectResponse(path + query, status_code=303)
+
+
+def number(value: float | None) -> str:
+    """With thousands apart; – for none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.2f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that fits; – for none."""
+    if value is None:
+        return "–"
+    for unit in UNITS[:-1]:
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {UNITS[-1]}"
+
+
+def clock_time(time_ms: int | None) -> str:
+    """ISO 8601 in UTC to the millisecond; – for none."""
+    if time_ms is None or time_ms < 0:
+        return "–"
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+
+
+def ago(age_ms: float | None) -> str:
+    """A time span for people."""
+    if age_ms is None:
+        return "–"
+    if age_ms < 1_000:
+        return "now"
+    for unit, ms, below in (("s", 1_000, 120), ("min", 60_000, 120), ("h", 3_600_000, 48)):
+        if age_ms < ms * below:
+            return f"{age_ms / ms:.0f} {unit}"
+    return f"{age_ms / 86_400_000:.0f} d"

@@ -1,0 +1,142 @@
+"""Pure: what the console last heard of the cluster, and the alarms that it gives cause for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kraft.client.admin import (
+    ClusterDescription,
+    GroupListing,
+    PartitionDescription,
+    QuorumDescription,
+    Reassignment,
+    TopicDescription,
+)
+
+EXAMPLES_MAX = 5
+TopicPartition = tuple[str, int]
+
+
+class Severity(Enum):
+    """How bad an alarm is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A thing that is not as it should be. `link`: the page that shows more."""
+
+    severity: Severity
+    title: str
+    text: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One round of questions. A part that could not be asked for is None or empty and named in `problems`.
+    `min_isr`: min.insync.replicas of each topic where that is known."""
+
+    taken_ms: int
+    cost_ms: float
+    cluster: ClusterDescription | None = None
+    quorum: QuorumDescription | None = None
+    topics: Mapping[str, TopicDescription] = field(default_factory=dict)
+    groups: tuple[GroupListing, ...] = ()
+    reassignments: Mapping[TopicPartition, Reassignment] = field(default_factory=dict)
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def partitions(self) -> Iterator[PartitionDescription]:
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    def is_under_min_isr(self, partition: PartitionDescription) -> bool:
+        return len(partition.isr) < self.min_isr.get(partition.topic, 0)
+
+    def states(self, partition: PartitionDescription) -> tuple[str, ...]:
+        """The states of STATES that this partition is in."""
+        found = [
+            ("offline", partition.leader is None),
+            ("under-min-isr", self.is_under_min_isr(partition)),
+            ("under-replicated", partition.is_under_replicated),
+            ("not-preferred", partition.leader not in (None, *partition.replicas[:1])),
+            ("moving", (partition.topic, partition.index) in self.reassignments),
+        ]
+        return tuple(name for name, holds in found if holds)
+
+
+STATES = ("offline", "under-min-isr", "under-replicated", "not-preferred", "moving")
+"""States of a partition that people look for."""
+
+
+def find_alarms(snapshot: Snapshot) -> tuple[Alarm, ...]:
+    """What is wrong, the worst first."""
+    return tuple(
+        sorted(
+            [*_alarms_of_nodes(snapshot), *_alarms_of_partitions(snapshot)],
+            key=lambda alarm: alarm.severity is Severity.WARNING,
+        )
+    )
+
+
+def _alarms_of_nodes(snapshot: Snapshot) -> Iterator[Alarm]:
+    quorum, cluster = snapshot.quorum, snapshot.cluster
+    if quorum is not None and quorum.leader is None:
+        yield Alarm(Severity.ERROR, "No controller", "the metadata quorum has no leader: nothing can change", "/nodes")
+    if quorum is None and snapshot.cluster is not None and "quorum" in snapshot.problems:
+        why = snapshot.problems["quorum"]
+        yield Alarm(Severity.WARNING, "Quorum unknown", f"the metadata quorum does not answer: {why}", "/nodes")
+    if quorum is not None and quorum.leader is not None:
+        late = [one.node_id for one in quorum.voters if is_late(one.last_caught_up_ms, snapshot.taken_ms)]
+        if late:
+            yield Alarm(Severity.WARNING, "Voters behind", f"{_nodes(late)} not caught up with the quorum", "/nodes")
+    if cluster is not None:
+        fenced = [one.node_id for one in cluster.brokers if one.is_fenced]
+        gone = sorted(assigned_brokers(snapshot) - {one.node_id for one in cluster.brokers})
+        if fenced:
+            yield Alarm(Severity.WARNING, "Brokers fenced", f"{_nodes(fenced)} registered, but not serving", "/nodes")
+        if gone:
+            yield Alarm(Severity.ERROR, "Brokers missing", f"{_nodes(gone)} not there, but with replicas", "/nodes")
+
+
+LATE_MS = 10_000
+"""A voter that has not caught up for so long is behind."""
+
+
+def is_late(last_caught_up_ms: int | None, now_ms: int) -> bool:
+    """Whether a voter is behind. Unknown, or the leader itself: no."""
+    return last_caught_up_ms is not None and last_caught_up_ms > 0 and now_ms - last_caught_up_ms > LATE_MS
+
+
+def assigned_brokers(snapshot: Snapshot) -> set[int]:
+    """The brokers that are to hold a replica."""
+    return {replica for partition in snapshot.partitions() for replica in partition.replicas}
+
+
+_PARTITION_ALARMS = (
+    ("offline", Severity.ERROR, "Offline partitions", "without a leader: nobody can read or write them"),
+    ("under-min-isr", Severity.ERROR, "Under min ISR", "with fewer replicas in sync than acks=all needs"),
+    ("under-replicated", Severity.WARNING, "Under-replicated", "with replicas that are not in sync"),
+)
+
+
+def _alarms_of_partitions(snapshot: Snapshot) -> Iterator[Alarm]:
+    found: dict[str, list[str]] = {}
+    for partition in snapshot.partitions():
+        for state in snapshot.states(partition):
+            found.setdefault(state, []).append(f"{partition.topic}-{partition.index}")
+    for state, severity, title, text in _PARTITION_ALARMS:
+        names = found.get(state, [])
+        if names:
+            shown = ", ".join(names[:EXAMPLES_MAX]) + (" …" if len(names) > EXAMPLES_MAX else "")
+            count = "1 partition" if len(names) == 1 else f"{len(names):,} partitions"
+            yield Alarm(severity, title, f"{count} {text}: {shown}", f"/partitions?state={state}")
+
+
+def _nodes(ids: list[int]) -> str:
+    return f"node {ids[0]} is" if len(ids) == 1 else f"nodes {', '.join(map(str, ids))} are"

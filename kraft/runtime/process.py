@@ -1,0 +1,66 @@
+"""What the kernel says of this process: its CPU, memory, descriptors, and what it read and wrote. Source: proc(5)."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _statm(place: int) -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[place]) * _PAGE_BYTES
+
+
+def _start_seconds() -> float:
+    """Since 1970."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    with open("/proc/stat", encoding="ascii") as file:
+        boot = next(int(line.split()[1]) for line in file if line.startswith("btime "))
+    return boot + ticks / _TICKS
+
+
+def _disk_bytes(name: str) -> float:
+    """0 where the kernel does not count it, or does not tell."""
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith(f"{name}: ")), 0)
+    except OSError:
+        return 0
+
+
+Reading = Callable[[], float]
+
+USAGE: Mapping[str, Reading] = MappingProxyType(
+    {
+        "cpu_seconds": _cpu_seconds,
+        "virtual_memory_bytes": lambda: _statm(0),
+        "resident_memory_bytes": lambda: _statm(1),
+        "start_time_seconds": _start_seconds,
+        "open_fds": lambda: len(os.listdir("/proc/self/fd")),
+        "max_fds": lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "disk_read_bytes": lambda: _disk_bytes("read_bytes"),
+        "disk_write_bytes": lambda: _disk_bytes("write_bytes"),
+    }
+)
+"""Name → present value; each call asks the kernel."""
+
+
+def package_version() -> str:
+    """The installed version of this package."""
+    from importlib.metadata import PackageNotFoundError, version  # the start of a node does without
+
+    try:
+        return version("pykraft")
+    except PackageNotFoundError:
+        return "unknown"

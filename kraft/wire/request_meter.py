@@ -1,0 +1,256 @@
+"""RequestMeter: how many requests the listeners of a node got, what their answers said, and how long each part took.
+
+Every request is counted, by one addition. Times are taken of some: of all while requests are few, of one in `every` so
+that about TIMED_PER_SECOND_MAX are timed in a second; each timed request stands for `every` requests in the counts and
+sums of its histograms. Source: Kafka's RequestMetrics; the names of the parts are its.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kraft.seam.measures import Histogram
+from kraft.wire.answered_errors import answered_errors
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
+
+if TYPE_CHECKING:
+    from kraft.wire.server import Request, ServerConnection
+
+TIMED_PER_SECOND_MAX = 200
+NS_PER_MS = 1e6
+
+PARTS = (
+    "TotalTimeMs",
+    "RequestQueueTimeMs",
+    "LocalTimeMs",
+    "RemoteTimeMs",
+    "ResponseQueueTimeMs",
+    "ResponseSendTimeMs",
+    "ThrottleTimeMs",
+    "RequestBytes",
+)
+WAITING_BY_REQUEST = frozenset({"Fetch", "JoinGroup", "SyncGroup"})
+"""Their remote time is what the client asked for, or other clients take: it does not make them slow."""
+FETCH = int(ApiKey.FETCH)
+PRODUCE = int(ApiKey.PRODUCE)
+FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
+_VERSION_BITS = 16
+_NONE = int(ErrorCode.NONE)
+
+
+def request_name(key: int) -> str:
+    """The API's name as Kafka's metrics write it: `OffsetCommit`."""
+    known = InternalKey(key) if key >= FIRST_INTERNAL_KEY else ApiKey(key)
+    return "".join(word.capitalize() for word in known.name.split("_"))
+
+
+class RequestMeter:
+    """Counts and times of one node's requests. `now_ns` is the clock of `Transport.heard_ns`."""
+
+    __slots__ = (
+        "_now_ns",
+        "_timed",
+        "accepted",
+        "closed",
+        "connections",
+        "counts",
+        "errors",
+        "every",
+        "fetched_partitions",
+        "follower_fetches",
+        "long_produces",
+        "slow",
+        "slow_ms",
+        "times",
+        "until_timed",
+    )
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self.counts: defaultdict[int, int] = defaultdict(int)
+        """API key << 16 | version → requests."""
+        self.follower_fetches: defaultdict[int, int] = defaultdict(int)
+        """Version → fetches of followers, which `counts` has too."""
+        self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)
+        """(API key, error code) → how often an answer carried it; see `error_counts` for Produce and Fetch."""
+        self.long_produces = 0
+        """Produces whose partitions are counted one by one; each other one has one partition and no error."""
+        self.fetched_partitions = 0
+        """Partitions in answers to fetches, those with errors included."""
+        self.times: dict[str, tuple[Histogram, ...]] = {}
+        """Request name → a histogram for each of PARTS."""
+        self.slow_ms = float("inf")
+        """A timed request that takes longer is handed to `slow`."""
+        self.slow: Callable[[str, dict[str, float]], None] = lambda name, parts: None
+        """Called with the request's name and its parts by their names."""
+        self.every = 1
+        self.until_timed = 1
+        self._timed = 0
+        self.connections: dict[ServerConnection, None] = {}
+        """Those that are open."""
+        self.accepted: defaultdict[str, int] = defaultdict(int)
+        """Listener → connections that it accepted."""
+        self.closed: defaultdict[str, int] = defaultdict(int)
+
+    # connections
+
+    def connection_opened(self, connection: ServerConnection) -> None:
+        self.connections[connection] = None
+        self.accepted[connection.transport.listener] += 1
+
+    def connection_closed(self, connection: ServerConnection) -> None:
+        if connection in self.connections:
+            del self.connections[connection]
+            self.closed[connection.transport.listener] += 1
+
+    # what is counted
+
+    def count_answer(self, key: int, response: Any) -> None:
+        """Count the error codes that a response carries."""
+        errors = self.errors
+        key = int(key)
+        for code in answered_errors(response):
+            errors[key, code] += 1
+
+    def count_error(self, key: int, error: int) -> None:
+        """An answer that is not one message carries this error."""
+        self.errors[int(key), int(error)] += 1
+
+    def fetch_failed(self, error: int) -> None:
+        """A fetch is answered with an error of its session, and no partition."""
+        self.fetched_partitions += 1
+        self.count_error(FETCH, error)
+
+    def request_counts(self) -> Iterator[tuple[str, int, int]]:
+        """(request name, version, count), with FetchConsumer and FetchFollower beside Fetch."""
+        for number, count in self.counts.items():
+            key, version = number >> _VERSION_BITS, number & 0xFFFF
+            yield request_name(key), version, count
+            if key == FETCH:
+                from_followers = self.follower_fetches.get(version, 0)
+                yield FETCH_CONSUMER, version, count - from_followers
+                yield FETCH_FOLLOWER, version, from_followers
+
+    def error_counts(self) -> Iterator[tuple[str, str, int]]:
+        """(request name, error name, count)."""
+        counts = dict(self.errors)
+        requests: defaultdict[int, int] = defaultdict(int)
+        for number, count in self.counts.items():
+            requests[number >> _VERSION_BITS] += count
+        if requests[PRODUCE]:
+            counts[PRODUCE, _NONE] = counts.get((PRODUCE, _NONE), 0) + requests[PRODUCE] - self.long_produces
+        if self.fetched_partitions:
+            failed = sum(count for (key, code), count in self.errors.items() if key == FETCH and code != _NONE)
+            counts[FETCH, _NONE] = self.fetched_partitions - failed
+        for (key, code), count in counts.items():
+            yield request_name(key), ErrorCode(code).name, count
+
+    # what is timed
+
+    def time(self, request: Request, size_bytes: int) -> RequestTiming:
+        """Time this request; decides when the next one is timed."""
+        self._timed += 1
+        if self._timed >= 2 * TIMED_PER_SECOND_MAX:
+            self._timed //= 2
+            self.every *= 2
+        self.until_timed = self.every
+        heard_ns = request.connection.transport.heard_ns
+        return RequestTiming(self, request_name(request.api_key), self.every, size_bytes, heard_ns, self._now_ns())
+
+    def second_over(self) -> None:
+        """Called once a second: time so many of the next requests that the bound is kept."""
+        self.every = 1 + self._timed * self.every // TIMED_PER_SECOND_MAX
+        self.until_timed = min(self.until_timed, self.every)
+        self._timed = 0
+
+    def record(self, name: str, values: tuple[float, ...], weight: int) -> None:
+        """Add one request's parts, in the order of PARTS."""
+        if values[0] >= self.slow_ms:
+            self._report_slow(name, values)
+        histograms = self.times.get(name)
+        if histograms is None:
+            histograms = self.times[name] = tuple(Histogram() for _ in PARTS)
+        for histogram, value in zip(histograms, values, strict=True):
+            histogram.update(value, weight)
+
+    def _report_slow(self, name: str, values: tuple[float, ...]) -> None:
+        parts = dict(zip(PARTS, values, strict=True))
+        waited_ms = parts["RemoteTimeMs"] if name in WAITING_BY_REQUEST else 0
+        if name not in (FETCH_CONSUMER, FETCH_FOLLOWER) and parts["TotalTimeMs"] - waited_ms >= self.slow_ms:
+            self.slow(name, parts)
+
+
+class RequestTiming:
+    """When each part of one request began. A part that did not happen took no time."""
+
+    __slots__ = (
+        "_answered_ns",
+        "_handled_ns",
+        "_heard_ns",
+        "_meter",
+        "_name",
+        "_queued_ns",
+        "_sent_ns",
+        "_size_bytes",
+        "_started_ns",
+        "_weight",
+        "fetch_name",
+        "throttle_ms",
+    )
+
+    def __init__(
+        self, meter: RequestMeter, name: str, weight: int, size_bytes: int, heard_ns: int, started_ns: int
+    ) -> None:
+        self._meter = meter
+        self._name = name
+        self._weight = weight
+        self._size_bytes = size_bytes
+        self._heard_ns = heard_ns
+        self._started_ns = started_ns
+        self._handled_ns = self._answered_ns = self._queued_ns = self._sent_ns = -1
+        self.throttle_ms = 0
+        self.fetch_name = ""
+        """FetchConsumer or FetchFollower: recorded under this name too."""
+
+    def handled(self) -> None:
+        """The handler has returned."""
+        self._handled_ns = self._meter._now_ns()
+        if self._sent_ns >= 0:
+            self._record()
+
+    def answered(self) -> None:
+        """The answer is there."""
+        self._answered_ns = self._meter._now_ns()
+
+    def queued(self) -> None:
+        """Every earlier request of the connection is answered: the answer goes into the output."""
+        self._queued_ns = self._meter._now_ns()
+        if self._answered_ns < 0:
+            self._answered_ns = self._queued_ns
+
+    def sent(self) -> None:
+        """The connection has sent all of its output."""
+        self._sent_ns = self._meter._now_ns()
+        if self._handled_ns >= 0:
+            self._record()
+
+    def _record(self) -> None:
+        heard, started, handled, answered = self._heard_ns, self._started_ns, self._handled_ns, self._answered_ns
+        local_end = min(handled, answered)
+        values = (
+            (self._sent_ns - heard) / NS_PER_MS,
+            max(0, started - heard) / NS_PER_MS,
+            (local_end - started) / NS_PER_MS,
+            (answered - local_end) / NS_PER_MS,
+            (self._queued_ns - answered) / NS_PER_MS,
+            (self._sent_ns - self._queued_ns) / NS_PER_MS,
+            self.throttle_ms,
+            self._size_bytes,
+        )
+        self._meter.record(self._name, values, self._weight)
+        if self.fetch_name:
+            self._meter.record(self.fetch_name, values, self._weight)

@@ -1,0 +1,102 @@
+"""A headless Chromium of our own, for the tests of pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.interop.programs import install_tools
+
+TABS_MAX = 60
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Browser:
+    """`driver` is Selenium's; `base` stands before the name of each page, `suffix` behind it."""
+
+    def __init__(self, driver: Any, base: str, suffix: str = "") -> None:
+        self.driver = driver
+        self._base = base
+        self._suffix = suffix
+
+    def open(self, page: str, *, width_px: int = 1_280, scheme: str = "light") -> None:
+        """Show a page as a window of this width would, and forget what was logged before."""
+        metrics = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        media = {"media": "", "features": [{"name": name, "value": value} for name, value in features.items()]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        self.driver.get("about:blank")
+        self.driver.get_log("performance")
+        self.driver.get_log("browser")
+        self.driver.get(self.address(page))
+
+    def address(self, page: str) -> str:
+        return f"{self._base}{page}{self._suffix}"
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression."""
+        return self.driver.execute_script(f"return {script}")
+
+    def press(self, *keys: str) -> None:
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def tab_to(self, expression: str) -> None:
+        """Press Tab until the expression holds of `document.activeElement`, which it calls `it`."""
+        from selenium.webdriver.common.keys import Keys
+
+        for _ in range(TABS_MAX):
+            self.press(Keys.TAB)
+            if self.run(f"((it) => {expression})(document.activeElement)"):
+                return
+        raise AssertionError(f"Tab did not reach an element with {expression}")
+
+    def wait(self, expression: str, *, seconds_max: float = 30) -> None:
+        """Wait until a JavaScript expression is true."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.driver, seconds_max, 0.1).until(lambda _: self.run(expression), expression)
+
+    @property
+    def background(self) -> str:
+        return str(self.run("getComputedStyle(document.body).backgroundColor"))
+
+    def requests(self) -> list[str]:
+        """The addresses that were asked for since the page was opened."""
+        messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        return [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Any]:
+    """Selenium's driver of a Chromium with an empty profile."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        install_tools()
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for option in (*OPTIONS, f"--user-data-dir={profile}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()

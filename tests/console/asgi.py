@@ -1,0 +1,59 @@
+"""Requests to an application without a socket between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+from starlette.types import ASGIApp, Message
+
+HOST = "127.0.0.1:8480"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+async def ask(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    *,
+    headers: dict[str, str] | None = None,
+    form: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> Answer:
+    """Send one request, from 127.0.0.1, and collect the answer."""
+    parts = urlsplit(path)
+    given = {"host": HOST, **(headers or {})}
+    sent: list[Message] = []
+    content = urlencode(form).encode() if form is not None else body
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": parts.path,
+        "raw_path": parts.path.encode(),
+        "query_string": parts.query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "scheme": "http",
+        "server": ("127.0.0.1", 8480),
+        "client": ("127.0.0.1", 1),
+        "root_path": "",
+        "http_version": "1.1",
+    }
+    await app(scope, receive, send)
+    start, *rest = sent
+    text = b"".join(message.get("body", b"") for message in rest).decode()
+    return Answer(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, text)

@@ -1,0 +1,129 @@
+"""The pages of records over HTTP, against a real cluster."""
+
+from __future__ import annotations
+
+import trio
+
+from kraft.client import Producer
+from kraft.client.admin import Admin, NewTopic
+from kraft.deploy.console.messages.query import Query
+from kraft.deploy.console.messages.reading import Reader
+from kraft.deploy.launch.control import LocalCluster
+from tests.console.inside import console
+
+HOUR_MS = 3_600_000
+
+
+async def fill(bootstrap: str, topic: str, *, partitions: int = 1, count: int = 8) -> None:
+    """Records 0 to `count`, one an hour since 1970, all in partition 0, as JSON with a header."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.topics.create(NewTopic(topic, partitions=partitions))
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for at in range(count):
+            await producer.send(
+                topic,
+                b'{"n":%d}' % at,
+                b"key-%d" % at,
+                partition=0,
+                headers=[("trace", b"%d" % at)],
+                timestamp_ms=at * HOUR_MS,
+            )
+
+
+async def test_the_newest_records_are_shown_decoded_with_the_way_to_older_ones(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "newest")
+    async with console(bootstrap) as asked:
+        page = await asked.page("/messages/newest?count=2")
+        assert '{ "n": 7 }' in page
+        assert '{ "n": 5 }' not in page
+        assert "trace 7" in page
+        assert "2 records shown, 2 read" in page
+        older = await asked.page("/messages/newest?count=2&where=before&cursor=0-6")
+        assert '{ "n": 5 }' in older
+
+
+async def test_records_are_found_by_offset_time_and_filter(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "found", partitions=3)
+    async with console(bootstrap) as asked:
+        by_offset = await asked.page("/messages/found?partition=0&where=offset&offset=6")
+        assert "2 records shown" in by_offset
+        by_time = await asked.page("/messages/found?where=time&time=1970-01-01T05:00")
+        assert "3 records shown" in by_time
+        filtered = await asked.page("/messages/found?where=begin&filter=n.:[35]&regex=1&part=value")
+        assert "2 records shown, 8 read" in filtered
+        in_header = await asked.page("/messages/found?filter=trace%3D4&part=header")
+        assert "1 records shown, 8 read" in in_header
+
+
+async def test_a_query_that_is_wrong_is_explained(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "wrong", count=0)
+    async with console(bootstrap) as asked:
+        assert "has no partition 9" in await asked.page("/messages/wrong?partition=9", status=400)
+        assert "not a regular expression" in await asked.page("/messages/wrong?filter=(&regex=1", status=400)
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in await asked.page("/messages/not-there", status=400)
+        assert "No record here" in await asked.page("/messages/wrong")
+
+
+async def test_one_record_is_shown_whole_in_the_form_that_is_asked_for(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "whole", count=2)
+    async with console(bootstrap) as asked:
+        assert "key-1" in await asked.page("/messages/whole/0/1")
+        assert "7b 22 6e 22 3a 31 7d" in await asked.page("/messages/whole/0/1?form=hex")
+        assert "holds no record at offset 7" in await asked.page("/messages/whole/0/7", status=404)
+
+
+async def test_names_and_values_are_escaped(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "escaped", count=0)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send("escaped", b"<script>hit</script>", b"<b>", headers=[("<i>", b"<u>")])
+    async with console(bootstrap) as asked:
+        answer = await asked.client.get("/messages/escaped?filter=%22%3E%3Cb%3E")
+        assert 'name="filter" size="20" value="&#34;&gt;&lt;b&gt;"' in answer.text
+        answer = await asked.client.get("/messages/escaped")
+        assert "&lt;script&gt;hit" in answer.text
+        assert not {"<script>hit", "<i>", "<u>"} & set(answer.text.split())
+
+
+async def test_a_record_is_appended_only_where_changes_are_allowed_and_from_a_page_of_the_console(
+    small_cluster: LocalCluster,
+) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "appended", count=0)
+    async with console(bootstrap) as asked:
+        assert "--allow-changes" in await asked.page("/messages/appended")
+        assert (await asked.post("/messages/appended", value="x")).status_code == 403
+    async with console(bootstrap, allow_changes=True) as asked:
+        assert (await asked.post("/messages/appended", origin="http://evil.example", value="x")).status_code == 403
+        answer = await asked.post("/messages/appended", key="k", value_null="1", headers="a=b")
+        assert answer.headers["location"] == "/messages/appended?notice=Appended+to+partition+0+at+offset+0"
+        answer = await asked.post("/messages/appended", key="0", key_form="hex")
+        assert "expected pairs of hexadecimal digits" in answer.text
+    async with console(bootstrap) as asked:
+        page = await asked.page("/messages/appended")
+        assert "1 records shown" in page
+        assert "null" in page
+
+
+async def test_following_gives_what_comes_and_matches(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "followed", count=1)
+    got: list[bytes | None] = []
+    async with console(bootstrap) as asked, trio.open_nursery() as nursery:
+        settings = asked.app.state.view.settings
+
+        async def tell(records: list[object], left_out: int) -> None:
+            got.extend(record.value for record in records)  # type: ignore[attr-defined]
+            assert left_out == 0
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(Reader(settings.admin, settings.consumer).follow, Query("followed"), tell)
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            while True:  # the follower begins at the end that there is when it opens
+                await producer.send("followed", b"new")
+                await trio.sleep(0.02)
+    assert set(got) == {b"new"}

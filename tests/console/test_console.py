@@ -1,0 +1,132 @@
+"""`kraft console` over a running cluster of ours, by HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kraft.deploy.launch.layout import ClusterLayout
+from tests.console.consoles import Console, console_running
+from tests.deploy.clusters import Command, free_port
+
+SHAPE = ClusterLayout(controllers=1, brokers=2)
+
+
+@pytest.fixture(scope="module")
+def kraft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """The command, whose cluster has a topic with records and a group."""
+    home = tmp_path_factory.mktemp("home")
+    command = Command(home / "state")
+    arguments = ("--controllers", "1", "--brokers", "2", "--data", home / "data", "--port", str(free_port(SHAPE)))
+    assert json.loads(command.spawn("up", *arguments, "--background", "--json"))["ready"] is True
+    command.run("topics", "create", "orders", "--partitions", "1")
+    command.run("produce", "orders", text="one\ntwo\nthree\n")
+    command.run("consume", "orders", "--group", "billing/eu", "-n", "2")
+    yield command
+    command.run("down")
+
+
+@pytest.fixture(scope="module")
+def bootstrap(kraft: Command) -> str:
+    return str(kraft.json("status")["bootstrap"])
+
+
+@pytest.fixture(scope="module")
+def console(kraft: Command, bootstrap: str) -> Iterator[Console]:
+    with console_running(kraft, bootstrap, "--allow-changes") as running:
+        yield running
+
+
+def test_pages_show_the_cluster(console: Console) -> None:
+    assert "All is well" in console.wait("/", lambda text: ">active<" in text)
+    assert 'href="/topics/orders"' in console.page("/topics?q=ord")
+    assert 'href="/topics/orders"' not in console.page("/topics?q=nosuch")
+    assert ">3<" in console.page("/topics/orders")
+    assert "preferred" in console.page("/topics/orders/0")
+    assert "nothing is being moved" in console.page("/reassignments")
+    for path in ("/partitions", "/nodes", "/nodes/1", "/nodes/101", "/nodes/1/configs?show=all", "/nodes/all/configs"):
+        console.page(path)
+    assert console.get("/topics/nosuch")[0] == 404
+    assert console.get("/nodes/9")[0] == 404
+
+
+def test_a_setting_is_changed_and_put_back(console: Console) -> None:
+    status, place = console.post("/topics/orders/configs", key="retention.ms", value="777000", action="set")
+    assert status == 303
+    assert place.startswith("/topics/orders/configs?")
+    console.wait("/topics/orders/configs", lambda text: "777000" in text and "this topic" in text)
+    assert "Back to the default" in console.page("/topics/orders/configs?edit=retention.ms")
+    assert console.post("/topics/orders/configs", key="retention.ms", action="remove")[0] == 303
+    console.wait("/topics/orders/configs", lambda text: "777000" not in text)
+    status, text = console.post("/topics/orders/configs", key="retention.ms", value="soon", action="set")
+    assert (status, "retention.ms" in text) == (502, True)
+
+
+def test_a_group_is_reset_by_the_plan_that_was_shown(console: Console) -> None:
+    console.wait("/groups", lambda text: "lag of billing/eu" in text)
+    assert "Lag over the last" in console.page("/group?id=billing%2Feu")
+    plan = "/group/reset?id=billing%2Feu&to=earliest"
+    assert "1 of 1 offsets would change" in console.page(plan)
+    stale = json.dumps([["orders", 0, 1, 0]])
+    status, text = console.post("/group/reset", id="billing/eu", plan=stale)
+    assert (status, "nothing was changed" in text) == (409, True)
+    status, _ = console.post("/group/reset", id="billing/eu", plan=json.dumps([["orders", 0, 2, 0]]))
+    assert status == 303
+    assert "0 of 1 offsets would change" in console.page(plan)
+    assert console.get("/group/reset?id=billing%2Feu&to=nowhere")[0] == 400
+
+
+def test_a_topic_is_created_grown_moved_and_deleted(console: Console) -> None:
+    assert console.post("/topics", name="fresh", partitions="1", replication_factor="1")[0] == 303
+    assert console.post("/topics/fresh/partitions", count="2")[0] == 303
+    console.wait("/topics/fresh", lambda text: 'href="/topics/fresh/1"' in text)
+    assert console.post("/topics/fresh/0/elect")[0] == 303
+    assert console.post("/topics/fresh/0/move", replicas="1,2")[0] == 303
+    console.wait("/topics/fresh/0", lambda text: text.count(">yes<") + text.count("yes</td>") >= 2)
+    assert console.post("/topics/fresh/0/move", replicas="all")[0] == 400
+    assert console.post("/topics/fresh/delete", name="typo")[0] == 400
+    assert console.post("/topics/fresh/delete", name="fresh")[0] == 303
+    assert console.get("/topics/fresh")[0] == 404
+
+
+def test_a_read_only_console_changes_nothing(kraft: Command, bootstrap: str) -> None:
+    with console_running(kraft, bootstrap) as running:
+        assert "read-only" in running.page("/")
+        assert "New topic" not in running.page("/topics")
+        assert running.post("/topics", name="never")[0] == 403
+        assert running.first_event()["problem"] is None
+
+
+def test_a_broker_that_dies_and_a_cluster_that_is_gone_are_told(console: Console, kraft: Command) -> None:
+    kraft.run("kill", "2")
+    try:
+        text = console.wait("/", lambda text: "Under-replicated" in text)
+        assert "fenced" in text or "missing" in text
+        console.page("/topics/orders/0")
+        kraft.run("kill", "1")
+        console.wait("/", lambda text: "No answer from the cluster." in text and "Trying again." in text)
+    finally:
+        kraft.run("start", "1")
+        kraft.run("start", "2")
+    console.wait("/", lambda text: "All is well" in text)
+
+
+def test_a_port_that_is_taken_is_refused(console: Console, kraft: Command, bootstrap: str) -> None:
+    port = console.url.rstrip("/").rpartition(":")[2]
+    assert "--port" in kraft.run("console", "-b", bootstrap, "--port", port, code=2)
+    assert "expected NODE=HOST:PORT" in kraft.run("console", "-b", bootstrap, "--port", "0", "--metrics", "x", code=2)
+
+
+def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
+    command = Command(tmp_path / "state")
+    with command.watch("up", "--combined", "1", "--port", "0", "--console", "--json") as lines:
+        told = json.loads(lines.readline())
+        where = json.loads(lines.readline())
+        assert where["ready"] is True
+        assert "Overview" in Console(told["console"]).page("/")
+        command.run("down", "--data", where["data"])
+        assert lines.read() == ""
+    assert "--background" in command.run("up", "--console", "--background", code=2)

@@ -1,0 +1,167 @@
+"""Alarms and lists from a snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kraft.client.admin import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    LogDirReplica,
+    PartitionDescription,
+    QuorumDescription,
+    QuorumReplica,
+    Reassignment,
+    TopicDescription,
+)
+from kraft.deploy.console.node_metrics import NodeMetrics, parse_samples
+from kraft.deploy.console.pages.configs import config_rows
+from kraft.deploy.console.pages.overview import broker_rows, quorum_rows
+from kraft.deploy.console.pages.reassignments import move_row
+from kraft.deploy.console.pages.topics import choose_partitions, topic_rows
+from kraft.deploy.console.paging import cut
+from kraft.deploy.console.rendering import ago, clock_time, number, size
+from kraft.deploy.console.settings import plain_settings
+from kraft.deploy.console.snapshot import Severity, Snapshot, find_alarms
+from kraft.deploy.console.sparkline import sparkline
+from kraft.seam import Address
+
+NOW_MS = 1_000_000
+
+
+def part(index: int, leader: int | None, isr: tuple[int, ...]) -> PartitionDescription:
+    return PartitionDescription("orders", index, leader, 0, (1, 2, 3), isr, ())
+
+
+def snapshot(*parts: PartitionDescription, brokers: tuple[int, ...] = (1, 2, 3), **more: Any) -> Snapshot:
+    known = tuple(BrokerDescription(one, Address("host", 9092), None, False) for one in brokers)
+    voters = (QuorumReplica(101, None, 50, NOW_MS, NOW_MS), QuorumReplica(102, None, 40, NOW_MS, NOW_MS - 60_000))
+    given = {
+        "cluster": ClusterDescription("id", 1, known),
+        "quorum": QuorumDescription(101, 7, 40, voters, ()),
+        "topics": {"orders": TopicDescription("orders", None, False, parts)},
+        "min_isr": {"orders": 2},
+    }
+    return Snapshot(NOW_MS, 1.0, **{**given, **more})
+
+
+def titles(found: Snapshot) -> list[str]:
+    return [alarm.title for alarm in find_alarms(found)]
+
+
+QUIET_QUORUM = QuorumDescription(101, 7, 40, (QuorumReplica(101, None, 50, NOW_MS, NOW_MS),), ())
+
+
+def test_alarms_of_a_cluster_in_order_are_none() -> None:
+    assert titles(snapshot(part(0, 1, (1, 2, 3)), quorum=QUIET_QUORUM)) == []
+
+
+def test_alarms_name_partitions_by_their_state_and_errors_come_first() -> None:
+    found = snapshot(part(0, None, ()), part(1, 2, (2,)), part(2, 1, (1, 2)))
+    assert titles(found) == ["Offline partitions", "Under min ISR", "Voters behind", "Under-replicated"]
+    by_title = {alarm.title: alarm for alarm in find_alarms(found)}
+    assert by_title["Under min ISR"].text.startswith("2 partitions ")
+    assert "orders-0" in by_title["Offline partitions"].text
+    assert by_title["Under-replicated"].severity is Severity.WARNING
+    assert by_title["Voters behind"].text.startswith("node 102 is")
+
+
+def test_alarms_name_a_broker_that_holds_replicas_and_is_not_there() -> None:
+    found = snapshot(part(0, 1, (1, 2)), brokers=(1, 2), quorum=QUIET_QUORUM)
+    assert titles(found) == ["Brokers missing", "Under-replicated"]
+    assert [(row.node_id, row.state) for row in broker_rows(found)] == [(1, "active"), (2, "active"), (3, "missing")]
+
+
+def test_alarms_of_a_quorum_without_a_leader() -> None:
+    assert titles(snapshot(quorum=QuorumDescription(None, 7, 40, (), ()))) == ["No controller"]
+    assert titles(snapshot(quorum=None, problems={"quorum": "no"})) == ["Quorum unknown"]
+
+
+def test_quorum_rows_give_the_lag_behind_the_leader() -> None:
+    assert [(row.node_id, row.role, row.lag) for row in quorum_rows(snapshot())] == [
+        (101, "leader", 0), (102, "voter", 10),
+    ]  # fmt: skip
+
+
+def test_partitions_are_chosen_by_state_and_broker() -> None:
+    found = snapshot(part(0, None, ()), part(1, 2, (1, 2, 3)), part(2, 1, (1, 2, 3)))
+    assert [one.index for one in choose_partitions(found, "ORD", "offline", "")] == [0]
+    assert [one.index for one in choose_partitions(found, "", "not-preferred", "3")] == [1]
+    assert choose_partitions(found, "", "", "9") == []
+    (row,) = topic_rows(found)
+    assert row.states == {"offline": 1, "under-min-isr": 1, "under-replicated": 1, "not-preferred": 1}
+
+
+def test_a_page_is_the_nearest_one_that_there_is() -> None:
+    rows = list(range(250))
+    assert [cut(rows, wanted, "rows").number for wanted in ("", "2", "9", "-1", "x", "9" * 20)] == [1, 2, 3, 1, 1, 1]
+    last = cut(rows, "3", "rows")
+    assert (list(last.rows), last.count, last.total) == (list(range(200, 250)), 3, 250)
+    assert last.query({"q": "a b", "page": "3", "notice": "x"}, 2) == "q=a+b&page=2"
+    assert cut([], "", "rows").count == 1
+
+
+def test_a_setting_shows_its_source_and_default() -> None:
+    entry = ConfigEntry(
+        "retention.ms", "5", ConfigSource.TOPIC, False, False, "<p>Age.</p>",
+        synonyms=(
+            ConfigSynonym("retention.ms", "5", ConfigSource.TOPIC), ConfigSynonym("log", "9", ConfigSource.DEFAULT),
+        ),
+    )  # fmt: skip
+    secret = ConfigEntry("ssl.key", "hush", ConfigSource.DEFAULT, True, True)
+    changed, hidden = config_rows([entry, secret])
+    assert (changed.value, changed.default, changed.source, changed.is_changed) == ("5", "9", "this topic", True)
+    assert changed.documentation == "Age."
+    assert (hidden.value, hidden.is_changed) == (None, False)
+
+
+def test_a_move_shows_the_share_of_bytes_that_has_come() -> None:
+    move = Reassignment((1, 2, 3), adding=(3,), removing=(1,))
+    held = {
+        (broker, "t", 0): ("/d", LogDirReplica("t", 0, bytes_held, 0, False))
+        for broker, bytes_held in ((1, 400), (2, 400), (3, 100))
+    }
+    assert move_row("t", 0, move, held).share == 0.25
+    assert move_row("t", 0, move, {}).share is None
+
+
+def test_metrics_of_a_node_become_values_and_rates() -> None:
+    text = """# TYPE x gauge
+kafka_server_replicamanager_partitioncount 12.0
+kafka_server_brokertopicmetrics_bytesinpersec_total 1000.0
+kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 4.5
+kafka_other{a="b"} 1
+"""
+    values = parse_samples(text)
+    assert values['kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}'] == 4.5
+    assert "kafka_other" not in "".join(values)
+    metrics = NodeMetrics(plain_settings("h:1"))
+    metrics.take(1, 10.0, values)
+    metrics.take(1, 12.0, {**values, "kafka_server_brokertopicmetrics_bytesinpersec_total": 5000.0})
+    assert metrics.of(1)["Bytes in"] == (2000.0,)
+    assert metrics.of(1)["Partitions"] == (12.0, 12.0)
+
+
+def test_a_sparkline_stays_within_its_box_and_escapes_its_label() -> None:
+    drawn = sparkline([0, 10, 5], label='<"a">', width=100, height=20)
+    assert 'points="2.0,18.0 50.0,2.0 98.0,10.0"' in drawn
+    assert "<title>&lt;" in drawn
+    assert "style=" not in drawn
+    assert "polyline" not in sparkline([], label="none")
+
+
+def test_values_are_shown_for_people() -> None:
+    assert [number(one) for one in (None, 1234567, 0.5, 1234.5)] == ["–", "1,234,567", "0.50", "1,234"]
+    assert [size(one) for one in (None, 10, 1536, 3 * 1024**3)] == ["–", "10 B", "1.5 KiB", "3.0 GiB"]
+    assert [ago(one) for one in (5, 90_000, 600_000, 10_000_000, 864_000_000)] == [
+        "now",
+        "90 s",
+        "10 min",
+        "3 h",
+        "10 d",
+    ]
+    assert clock_time(0) == "1970-01-01 00:00:00.000Z"
+    assert clock_time(10**18) == str(10**18)
