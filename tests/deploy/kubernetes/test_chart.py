@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from kraft.config import NodeConfig, parse_properties
 
@@ -83,6 +84,16 @@ def helm() -> str:
     return path
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Key → the file that a pod would have at its place."""
+    folder = tmp_path_factory.mktemp("stores")
+    authority = trustme.CA()
+    authority.issue_cert("a.example.com").private_key_and_cert_chain_pem.write_to_path(folder / "key.pem")
+    authority.cert_pem.write_to_path(folder / "trust.pem")
+    return {"ssl.keystore.location": folder / "key.pem", "ssl.truststore.location": folder / "trust.pem"}
+
+
 def render(helm: str, values: dict[str, Any], folder: Path, *, fails: bool = False) -> str:
     """The manifests; with `fails`, why there are none."""
     path = folder / "values.json"
@@ -146,13 +157,14 @@ def test_selectors_and_probes_fit_the_pods(helm: str, name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_rendered_properties_describe_nodes(helm: str, name: str, tmp_path: Path) -> None:
+def test_rendered_properties_describe_nodes(helm: str, name: str, stores: dict[str, Path], tmp_path: Path) -> None:
     rows = manifests(render(helm, MATRIX[name], tmp_path))
     data = named(rows, "ConfigMap", "a-kraft")["data"]
     for role in ("controller", "broker"):
         properties = dict(parse_properties(data[f"{role}.properties"]))
-        # key and trust stores are files of the pod
-        properties = {key: value for key, value in properties.items() if not key.startswith("ssl.")}
+        for key, path in stores.items():
+            if key in properties:
+                properties[key] = str(path)  # a file of the pod
         host = "a.example.com"
         names = [entry.partition("://") for entry in properties["listeners"].split(",")]
         advertised = ",".join(f"{listener}://{host}:{address.rpartition(':')[2]}" for listener, _, address in names)

@@ -1,0 +1,141 @@
+"""A real cluster that a real Prometheus scrapes, with the rules of this project made quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import ClusterLayout
+from tests.deploy.clusters import Command, free_port
+from tests.deploy.monitoring.expressions import RULES
+
+SECONDS_MAX = 90
+CONTROLLERS = BROKERS = 3
+PROMETHEUS = """\
+global: {scrape_interval: 500ms, evaluation_interval: 500ms}
+rule_files: [alerts.yml]
+scrape_configs:
+  - job_name: kafka
+    file_sd_configs: [{files: [targets.json]}]
+"""
+
+
+def tool(variable: str) -> str:
+    """The program that this variable names, which a script of deploy/check brings."""
+    path = os.environ.get(variable, "")
+    if not path:
+        pytest.skip(f"{variable} does not name the program: run deploy/check/monitoring.sh")
+    return path
+
+
+def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
+    """AssertionError with `what` after SECONDS_MAX."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)
+
+
+def quick(rules: str) -> str:
+    """The rules, whose alerts need not last for minutes."""
+    return re.sub(r"for: \w+", "for: 1s", rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The cluster, and the port of Prometheus."""
+
+    kraft: Command
+    folder: ClusterFolder
+    port: int
+
+    def ask(self, path: str, **query: str) -> Any:
+        """The data of an answer of Prometheus."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it starts still
+                raise
+            raise AssertionError(f"{path} {query}: {error.read().decode()}") from None
+
+    def samples(self, expression: str) -> list[dict[str, Any]]:
+        return list(self.ask("query", query=expression)["result"])
+
+    def firing(self) -> set[str]:
+        """Names of alerts."""
+        return {one["labels"]["alertname"] for one in self.ask("alerts")["alerts"] if one["state"] == "firing"}
+
+    def wait_firing(self, *alerts: str) -> None:
+        wait_until(lambda: set(alerts) <= self.firing(), lambda: f"firing: {self.firing()}, expected {alerts}")
+
+    def wait_quiet(self) -> None:
+        """Until no alert fires."""
+        wait_until(lambda: self.firing() == set(), lambda: f"firing: {self.firing()}")
+
+    def pid(self, node: int) -> int:
+        rows = self.kraft.json("status", "--data", self.folder.root)
+        return int(next(row["pid"] for row in rows["nodes"] if row["node"] == node))
+
+    def active_controller(self) -> int:
+        return int(self.kraft.json("quorum")["leader"])
+
+
+@contextmanager
+def observed(home: Path, *settings: str) -> Iterator[Observed]:
+    """Three controllers and three brokers, scraped."""
+    program = tool("PROMETHEUS")
+    kraft = Command(home / "state")
+    shape = ClusterLayout(controllers=CONTROLLERS, brokers=BROKERS)
+    port = free_port(shape)
+    given = [word for setting in ("broker.session.timeout.ms=3000", *settings) for word in ("--set", setting)]
+    kraft.spawn("up", "--data", home / "data", "--port", str(port), "--background", *given)
+    try:
+        folder = ClusterFolder(home / "data")
+        targets = [folder.admin_address(node.node_id) for node in shape.nodes()]
+        assert all(targets)
+        (home / "targets.json").write_text(json.dumps([{"targets": targets}]))
+        (home / "prometheus.yml").write_text(PROMETHEUS)
+        (home / "alerts.yml").write_text(quick(RULES.read_text()))
+        with _prometheus(program, home, port + 200) as process:
+            one = Observed(kraft, folder, port + 200)
+            wait_until(lambda: _is_up(one, len(targets)), lambda: (process.poll(), (home / "log").read_text()[-2000:]))
+            yield one
+    finally:
+        kraft.run("down", "--data", home / "data")
+
+
+def _is_up(one: Observed, targets: int) -> bool:
+    try:
+        return len(one.samples("up == 1")) == targets
+    except OSError:
+        return False
+
+
+@contextmanager
+def _prometheus(program: str, home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [program, f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'series'}"]
+    with (home / "log").open("wb") as log:
+        address = f"--web.listen-address=127.0.0.1:{port}"
+        process = subprocess.Popen([*command, address], stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(SECONDS_MAX)

@@ -1,0 +1,115 @@
+"""Each alert fires when its fault is made: the real fault on a real cluster where it can be made, else its series.
+
+Run by `deploy/check/monitoring.sh`, which brings Prometheus.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.monitoring.expressions import BOARDS, MONITORING, board_expressions, rule_operands
+from tests.deploy.monitoring.observed import SECONDS_MAX, Observed, observed, tool, wait_until
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
+
+NEEDS_OTHER_EXPORTERS = frozenset({"KafkaDiskFillsMachine", "KafkaDiskFillsVolume"})
+"""Of node_exporter and of the kubelet, which are not scraped here."""
+HERE = Path(__file__).parent
+LOSSY = "unclean.leader.election.enable=true"
+
+
+def run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_fires_on_the_series_of_its_fault_and_on_no_others() -> None:
+    run(tool("PROMTOOL"), "test", "rules", str(HERE / "alerts_test.yml"))
+
+
+def test_prometheus_accepts_the_configuration_and_the_rules() -> None:
+    run(tool("PROMTOOL"), "check", "rules", str(MONITORING / "alerts.yml"))
+    run(tool("PROMTOOL"), "check", "config", "--syntax-only", str(MONITORING / "prometheus.yml"))
+
+
+def test_each_expression_of_rules_and_dashboards_returns_data_of_a_cluster(tmp_path: Path) -> None:
+    with observed(tmp_path) as one:
+        one.kraft.run("topics", "create", "orders", "--partitions", "6", "--replication-factor", "3")
+        asked = [*board_expressions(), *rule_operands(one.ask("rules"))]
+        missing = {(where, text) for where, text in asked if where not in NEEDS_OTHER_EXPORTERS}
+        assert len(BOARDS) == 3
+
+        def all_return_data() -> bool:
+            work(one)
+            missing.difference_update([row for row in sorted(missing) if one.samples(row[1])])
+            return not missing
+
+        wait_until(all_return_data, lambda: f"no data: {missing}")
+        one.wait_quiet()
+
+
+def work(one: Observed) -> None:
+    """Some of all that a dashboard shows: records, a group, and an error."""
+    one.kraft.run("produce", "orders", text="".join(f"{n}\n" for n in range(200)))
+    one.kraft.run("consume", "orders", "--group", "readers", "-n", "100")
+    one.kraft.run("topics", "describe", "no-such-topic", code=4)
+
+
+def test_alerts_fire_when_brokers_are_killed_and_end_when_they_are_back(tmp_path: Path) -> None:
+    with observed(tmp_path) as one:
+        copies = ("--config", "min.insync.replicas=2", "--replication-factor", "3")
+        one.kraft.run("topics", "create", "orders", "--partitions", "6", *copies)
+        one.kraft.run("topics", "create", "lone", "--partitions", "3", "--replication-factor", "1")
+        one.wait_quiet()
+        one.kraft.run("kill", "1")
+        one.wait_firing("KafkaNodeDown", "KafkaUnderReplicatedPartitions", "KafkaFencedBrokers", "KafkaOfflinePartitions")
+        assert "KafkaUnderMinIsrPartitions" not in one.firing()
+        one.kraft.run("kill", "2")
+        one.wait_firing("KafkaUnderMinIsrPartitions")
+        assert "KafkaActiveControllerCount" not in one.firing()
+
+
+def test_alerts_fire_when_the_quorum_has_lost_its_majority(tmp_path: Path) -> None:
+    with observed(tmp_path) as one:
+        one.wait_quiet()
+        leader = one.active_controller()
+        others = [node for node in (101, 102, 103) if node != leader]
+        for node in others:
+            one.kraft.run("kill", str(node))
+        one.wait_firing("KafkaActiveControllerCount", "KafkaNoControllerKnown", "KafkaMetadataLag")
+
+
+def test_an_alert_fires_when_a_leader_is_elected_that_was_not_in_sync(tmp_path: Path) -> None:
+    with observed(tmp_path) as one:
+        one.kraft.run("topics", "create", "orders", "--replicas", "0:1,2", "--config", LOSSY)
+        one.wait_quiet()
+        one.kraft.run("kill", "2")
+        one.wait_firing("KafkaUnderReplicatedPartitions")
+        one.kraft.run("produce", "orders", text="kept by one\n")
+        one.kraft.run("kill", "1")
+        one.kraft.run("start", "2")
+        one.wait_firing("KafkaUncleanLeaderElection")
+
+
+def test_an_alert_fires_when_a_log_directory_fails(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with observed(tmp_path, f"1:log.dirs={first},{second}") as one:
+        one.wait_quiet()
+        second.rename(tmp_path / "gone")
+        second.write_text("no folder")
+        one.kraft.run("topics", "create", "orders", "--partitions", "12", "--replication-factor", "3")
+        one.kraft.run("produce", "orders", text="".join(f"{n}\n" for n in range(200)))
+        one.wait_firing("KafkaOfflineLogDirectory")
+
+
+def test_an_alert_fires_when_a_node_may_open_few_files_more(tmp_path: Path) -> None:
+    with observed(tmp_path) as one:
+        one.wait_quiet()
+        (row,) = one.samples(f'process_open_fds{{instance="{one.folder.admin_address(1)}"}}')
+        limits = resource.prlimit(one.pid(1), resource.RLIMIT_NOFILE)
+        resource.prlimit(one.pid(1), resource.RLIMIT_NOFILE, (int(row["value"][1]) + 2, limits[1]))
+        one.wait_firing("KafkaOpenFiles")
