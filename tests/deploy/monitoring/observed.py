@@ -24,8 +24,8 @@ from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
 from tests.deploy.monitoring.expressions import RULES
 
-SECONDS_MAX = 90
-CONTROLLERS = BROKERS = 3
+SECONDS_MAX = 40
+SHAPE = ClusterLayout(controllers=3, brokers=3)
 PROMETHEUS = """\
 global: {scrape_interval: 500ms, evaluation_interval: 500ms}
 rule_files: [alerts.yml]
@@ -61,8 +61,19 @@ class Observed:
     """The cluster, and the port of Prometheus."""
 
     kraft: Command
-    folder: ClusterFolder
+    home: Path
     port: int
+
+    @property
+    def folder(self) -> ClusterFolder:
+        return ClusterFolder(self.home / "data")
+
+    def scrape_all(self) -> None:
+        """Scrape each node that runs, where it listens now."""
+        targets = [self.folder.admin_address(node.node_id) for node in SHAPE.nodes()]
+        draft = self.home / "targets.tmp"
+        draft.write_text(json.dumps([{"targets": [address for address in targets if address]}]))
+        draft.replace(self.home / "targets.json")
 
     def ask(self, path: str, **query: str) -> Any:
         """The data of an answer of Prometheus."""
@@ -90,7 +101,7 @@ class Observed:
         wait_until(lambda: self.firing() == set(), lambda: f"firing: {self.firing()}")
 
     def pid(self, node: int) -> int:
-        rows = self.kraft.json("status", "--data", self.folder.root)
+        rows = self.kraft.json("status", "--data", self.home / "data")
         return int(next(row["pid"] for row in rows["nodes"] if row["node"] == node))
 
     def active_controller(self) -> int:
@@ -102,28 +113,24 @@ def observed(home: Path, *settings: str) -> Iterator[Observed]:
     """Three controllers and three brokers, scraped."""
     program = tool("PROMETHEUS")
     kraft = Command(home / "state")
-    shape = ClusterLayout(controllers=CONTROLLERS, brokers=BROKERS)
-    port = free_port(shape)
+    port = free_port(SHAPE)
     given = [word for setting in ("broker.session.timeout.ms=3000", *settings) for word in ("--set", setting)]
     kraft.spawn("up", "--data", home / "data", "--port", str(port), "--background", *given)
     try:
-        folder = ClusterFolder(home / "data")
-        targets = [folder.admin_address(node.node_id) for node in shape.nodes()]
-        assert all(targets)
-        (home / "targets.json").write_text(json.dumps([{"targets": targets}]))
+        one = Observed(kraft, home, port + 200)
+        one.scrape_all()
         (home / "prometheus.yml").write_text(PROMETHEUS)
         (home / "alerts.yml").write_text(quick(RULES.read_text()))
         with _prometheus(program, home, port + 200) as process:
-            one = Observed(kraft, folder, port + 200)
-            wait_until(lambda: _is_up(one, len(targets)), lambda: (process.poll(), (home / "log").read_text()[-2000:]))
+            wait_until(lambda: _is_up(one), lambda: (process.poll(), (home / "log").read_text()[-2000:]))
             yield one
     finally:
         kraft.run("down", "--data", home / "data")
 
 
-def _is_up(one: Observed, targets: int) -> bool:
+def _is_up(one: Observed) -> bool:
     try:
-        return len(one.samples("up == 1")) == targets
+        return len(one.samples("up == 1")) == len(SHAPE.nodes())
     except OSError:
         return False
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 NEEDS_OTHER_EXPORTERS = frozenset({"KafkaDiskFillsMachine", "KafkaDiskFillsVolume"})
 """Of node_exporter and of the kubelet, which are not scraped here."""
 HERE = Path(__file__).parent
-LOSSY = "unclean.leader.election.enable=true"
+LOSSY = ("--config", "unclean.leader.election.enable=true", "--config", "min.insync.replicas=1")
 
 
 def run(*words: str) -> None:
@@ -71,6 +71,11 @@ def test_alerts_fire_when_brokers_are_killed_and_end_when_they_are_back(tmp_path
         one.kraft.run("kill", "2")
         one.wait_firing("KafkaUnderMinIsrPartitions")
         assert "KafkaActiveControllerCount" not in one.firing()
+        for node in ("1", "2"):
+            one.kraft.run("start", node)
+        one.scrape_all()
+        # the only replica of `lone` comes back from a SIGKILL: what it had not synced may be lost
+        wait_until(lambda: one.firing() == {"KafkaUncleanLeaderElection"}, lambda: f"firing: {one.firing()}")
 
 
 def test_alerts_fire_when_the_quorum_has_lost_its_majority(tmp_path: Path) -> None:
@@ -80,12 +85,12 @@ def test_alerts_fire_when_the_quorum_has_lost_its_majority(tmp_path: Path) -> No
         others = [node for node in (101, 102, 103) if node != leader]
         for node in others:
             one.kraft.run("kill", str(node))
-        one.wait_firing("KafkaActiveControllerCount", "KafkaNoControllerKnown", "KafkaMetadataLag")
+        one.wait_firing("KafkaActiveControllerCount", "KafkaNoControllerKnown")
 
 
 def test_an_alert_fires_when_a_leader_is_elected_that_was_not_in_sync(tmp_path: Path) -> None:
     with observed(tmp_path) as one:
-        one.kraft.run("topics", "create", "orders", "--replicas", "0:1,2", "--config", LOSSY)
+        one.kraft.run("topics", "create", "orders", "--replica-assignment", "1:2", *LOSSY)
         one.wait_quiet()
         one.kraft.run("kill", "2")
         one.wait_firing("KafkaUnderReplicatedPartitions")
