@@ -66,7 +66,9 @@ def test_alerts_fire_when_brokers_are_killed_and_end_when_they_are_back(tmp_path
         one.kraft.run("topics", "create", "lone", "--partitions", "3", "--replication-factor", "1")
         one.wait_quiet()
         one.kraft.run("kill", "1")
-        one.wait_firing("KafkaNodeDown", "KafkaUnderReplicatedPartitions", "KafkaFencedBrokers", "KafkaOfflinePartitions")
+        one.wait_firing(
+            "KafkaNodeDown", "KafkaUnderReplicatedPartitions", "KafkaFencedBrokers", "KafkaOfflinePartitions"
+        )
         assert "KafkaUnderMinIsrPartitions" not in one.firing()
         one.kraft.run("kill", "2")
         one.wait_firing("KafkaUnderMinIsrPartitions")
