@@ -40,6 +40,12 @@ SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
             "kraft.broker.node.turns:TURN_NS_MAX": 0,
             "kraft.broker.api.metadata:TURN_NS_MAX": 0,
             "kraft.broker.api.metadata:PARTITIONS_AT_ONCE_MAX": 1,
+            "kraft.broker.api.metadata:STEP_TOPICS": 1,
+            "kraft.broker.api.list_offsets:STEP_PARTITIONS": 1,
+            "kraft.broker.api.fetch:LONG_BYTES": 0,
+            "kraft.broker.api.fetch:STEP_PARTITIONS": 1,
+            "kraft.broker.node.fetching:STEP_PARTITIONS": 1,
+            "kraft.broker.node.broker_node:LONG_REQUEST_BYTES": 64,
         },
         SLICES: {
             "kraft.control.drafts:EVENTS_PER_SLICE": 1,

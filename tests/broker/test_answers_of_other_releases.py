@@ -11,6 +11,7 @@ import pytest
 from kraft.broker.api.table import HANDLERS
 from kraft.broker.node.broker import Broker
 from kraft.broker.node.session import Session
+from kraft.broker.node.turns import Steps
 from kraft.node.controller import Controller
 from kraft.node.controller_requests import REQUESTS
 from kraft.wire import messages
@@ -115,12 +116,12 @@ def _in_sync(plane: Plane) -> list[int]:
 def test_a_follower_outlives_what_a_leader_of_another_release_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[list[Any]] = []
 
-    def answer(broker: Broker, request: Request, session: Session) -> None:
+    def answer(broker: Broker, request: Request, session: Session) -> Steps | None:
         if len(answers) < 2 and request.client_id.endswith("-fetcher"):
             answers.append(encode_fetch_response(request.api_version, (), error_code=LATER_CODE))
             request.respond(*answers[-1])
-        else:
-            handle(broker, request, session)
+            return None
+        return handle(broker, request, session)
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)

@@ -8,6 +8,7 @@ import trio
 from kraft.broker.api.table import HANDLERS
 from kraft.broker.node.broker import Broker
 from kraft.broker.node.session import Session
+from kraft.broker.node.turns import Steps
 from kraft.client import DeliveryFailed, KafkaError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -85,13 +86,13 @@ def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: p
     asked = 0
     handle = HANDLERS[key]
 
-    def answer(broker: Broker, request: Request, session: Session) -> None:
+    def answer(broker: Broker, request: Request, session: Session) -> Steps | None:
         nonlocal asked
         asked += 1
         if asked <= 2:
             request.respond(b"\xff")
-        else:
-            handle(broker, request, session)
+            return None
+        return handle(broker, request, session)
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -118,13 +119,13 @@ def test_a_producer_outlives_answers_that_do_not_parse(
     asked = 0
     handle = HANDLERS[key]
 
-    def answer(broker: Broker, request: Request, session: Session) -> None:
+    def answer(broker: Broker, request: Request, session: Session) -> Steps | None:
         nonlocal asked
         asked += request.client_id == "victim"
         if request.client_id == "victim" and answered_before < asked <= answered_before + 2:
             request.respond(b"\xff")
-        else:
-            handle(broker, request, session)
+            return None
+        return handle(broker, request, session)
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
