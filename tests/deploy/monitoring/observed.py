@@ -24,7 +24,7 @@ from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
 from tests.deploy.monitoring.expressions import RULES
 
-SECONDS_MAX = 40
+SECONDS_MAX = 90
 SHAPE = ClusterLayout(controllers=3, brokers=3)
 PROMETHEUS = """\
 global: {scrape_interval: 500ms, evaluation_interval: 500ms}
