@@ -39,7 +39,7 @@ else
     echo "advertised.listeners=$advertised" >> "$properties"
     case $RACK_SOURCE in
         PodLabel) zone=$ZONE ;;
-        Node) zone=$(python3 "$config/config/zone.py") ;;
+        Node) zone=$(python3 "$config/config/zone") ;;
         *) zone= ;;
     esac
     if [ -n "$zone" ]; then

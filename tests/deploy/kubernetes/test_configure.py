@@ -172,7 +172,7 @@ def api(account: Path) -> Iterator[int]:
 
 
 def test_a_brokers_rack_is_the_zone_that_the_api_knows_of_the_machine(pod: Pod) -> None:
-    pod.write("config/zone.py", (CHART / "files" / "zone.py").read_text())
+    pod.write("config/zone", (CHART / "files" / "zone").read_text())
     account = pod.folder / "account"
     with api(account) as port:
         where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
