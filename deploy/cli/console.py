@@ -63,6 +63,7 @@ def console(
 
     if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
         raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
+    folder, addresses = _folder(data), _addresses(metrics or [])
     try:
         listener = bound_socket(host, port)
     except CannotListen as problem:
@@ -75,9 +76,9 @@ def console(
         host=host,
         port=listener.getsockname()[1],
         allow_changes=allow_changes,
-        data=_folder(data),
+        data=folder,
         schema_registry=schema_registry,
-        metrics=_addresses(metrics or []),
+        metrics=addresses,
     )
 
     async def main() -> None:
@@ -105,7 +106,7 @@ def require_extra() -> None:
     """CommandFailed if the extra is not installed."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("starlette", "anycorn", "jinja2") if find_spec(name) is None]
+    missing = [name for name in ("starlette", "anycorn", "jinja2", "regex") if find_spec(name) is None]
     if missing:
         raise CommandFailed(f"the console needs {', '.join(missing)}: pip install 'pykraft[console]'", code=EXIT_USAGE)
 

@@ -67,6 +67,21 @@ async def test_a_query_that_is_wrong_is_explained(small_cluster: LocalCluster) -
         assert "No record here" in await asked.page("/messages/wrong")
 
 
+async def test_an_expression_that_backtracks_without_end_does_not_hold_up_the_console(
+    small_cluster: LocalCluster,
+) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "hard", count=0)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for _ in range(3):
+            await producer.send("hard", b"a" * 20_000 + b"c")
+    async with console(bootstrap) as asked:
+        answer = await asked.client.get("/messages/hard", params={"filter": "(a|a)*$", "regex": "1", "part": "value"})
+        assert answer.status_code == 400
+        assert "took more than 50 ms with the record at hard-0, offset 0" in answer.text
+        assert "3 records shown" in await asked.page("/messages/hard?filter=a&part=value")
+
+
 async def test_one_record_is_shown_whole_in_the_form_that_is_asked_for(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "whole", count=2)
