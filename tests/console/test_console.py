@@ -72,13 +72,13 @@ def test_a_group_is_reset_by_the_plan_that_was_shown(console: Console) -> None:
     console.wait("/groups", lambda text: "lag of billing/eu" in text)
     assert "Lag over the last" in console.page("/group?id=billing%2Feu")
     plan = "/group/reset?id=billing%2Feu&to=earliest"
-    assert "1 of 1 offsets would change" in console.page(plan)
+    assert "1 of 1 offset would change" in console.page(plan)
     stale = json.dumps([["orders", 0, 1, 0]])
     status, text = console.post("/group/reset", id="billing/eu", plan=stale)
     assert (status, "nothing was changed" in text) == (409, True)
     status, _ = console.post("/group/reset", id="billing/eu", plan=json.dumps([["orders", 0, 2, 0]]))
     assert status == 303
-    assert "0 of 1 offsets would change" in console.page(plan)
+    assert "0 of 1 offset would change" in console.page(plan)
     assert console.get("/group/reset?id=billing%2Feu&to=nowhere")[0] == 400
 
 
@@ -144,8 +144,8 @@ def test_a_console_beside_a_cluster_ends_with_a_command_that_is_killed(tmp_path:
     with command.start("up", "--combined", "1", "--port", "0", "--console", "--json") as process:
         assert process.stdout is not None
         where = urlsplit(json.loads(process.stdout.readline())["console"])
-        assert where.hostname and where.port
-        with socket.create_connection((where.hostname, where.port), timeout=WAIT_SECONDS_MAX) as connection:
+        address = str(where.hostname), int(where.port or 0)
+        with socket.create_connection(address, timeout=WAIT_SECONDS_MAX) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n")  # not a whole request: the console waits for more
             process.kill()
             process.wait()
@@ -153,4 +153,4 @@ def test_a_console_beside_a_cluster_ends_with_a_command_that_is_killed(tmp_path:
                 assert connection.recv(1) == b""
         with pytest.raises(ConnectionRefusedError):
             while True:
-                socket.create_connection((where.hostname, where.port), timeout=WAIT_SECONDS_MAX).close()
+                socket.create_connection(address, timeout=WAIT_SECONDS_MAX).close()

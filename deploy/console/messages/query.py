@@ -73,8 +73,8 @@ class Filter:
         except TimeoutError:
             raise BadQuery(
                 f"the regular expression {self.text!r} took more than {PATTERN_MS_MAX} ms with the record at "
-                f"{record.topic}-{record.partition}, offset {record.offset}: write it without nested repetition, such as "
-                "a+ for (a+)+"
+                f"{record.topic}-{record.partition}, offset {record.offset}: write it without nested repetition, "
+                "such as a+ for (a+)+"
             ) from None
 
     def _texts(self, record: ConsumerRecord) -> list[str]:

@@ -54,13 +54,15 @@ class Reader:
         return page if not in_time.cancelled_caught else _incomplete(page)
 
     async def follow(self, query: Query, tell: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
-        """Give records as they come, from the end on, without end: those that match, and how many were left out."""
+        """Give records as they come, from the end on, without end: those that match, and how many were left out.
+        No record, once, says that what is appended from then on will be given."""
         pattern = query.only.compiled()
         async with self.admin() as admin:
             _, last = await self._bounds(admin, query)
         async with self._open() as consumer:
             starts = {(query.topic, one): offset for one, offset in last.items()}
             await consumer.assign(starts, at=starts)
+            await tell([], 0)
             room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
             while True:
                 records = await consumer.poll(records_max=POLL_RECORDS, timeout_ms=FOLLOW_POLL_MS)

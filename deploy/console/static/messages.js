@@ -69,7 +69,7 @@
       while (body.children.length > ROWS_MAX) body.lastChild.remove();
       leftOut += told.left_out;
       seen += told.rows.length;
-      state.textContent = `Following: ${seen} records` + (leftOut ? `, ${leftOut} more came too fast to be shown.` : ".");
+      state.textContent = `Following: ${seen} record${seen === 1 ? "" : "s"}` + (leftOut ? `, ${leftOut} more came too fast to be shown.` : ".");
     });
     source.addEventListener("problem", (event) => stop(JSON.parse(event.data)));
     source.onerror = () => { if (source) state.textContent = "The console does not answer; trying again."; };

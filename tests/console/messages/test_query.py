@@ -20,7 +20,6 @@ from kraft.deploy.console.messages.query import (
     parse_time_ms,
 )
 
-
 BACKTRACKING = "(a|a)*$"
 HARD_TEXT = b"a" * 20_000 + b"c"
 
