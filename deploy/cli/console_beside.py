@@ -29,7 +29,8 @@ def console_beside(cluster: LocalCluster, *, as_json: bool) -> Iterator[None]:
     command = [sys.executable, "-m", "kraft.deploy.cli", "console", "--end-with-stdin", "--json", "--port", str(port)]
     where = ["--bootstrap", cluster.bootstrap_servers, "--data", str(cluster.folder.path)]
     process = subprocess.Popen([*command, *where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         _tell(process.stdout.readline(), as_json)
         yield
