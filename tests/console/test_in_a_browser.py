@@ -131,6 +131,7 @@ def test_a_broker_that_dies_is_seen_without_loading_the_page_again(browser: Brow
 
 def test_records_are_shown_as_they_come(browser: Browser, cluster: LocalCluster, tmp_path: Path) -> None:
     browser.open("/messages/orders?filter=fresh")
+    browser.wait("performance.getEntriesByType('resource').some((it) => it.initiatorType === 'fetch')")  # live parts
     browser.run("document.getElementById('follow').click()")
     browser.wait("document.getElementById('live-state').textContent === 'Following: 0 records.'")
     Command(tmp_path).run("produce", "orders", "-b", cluster.bootstrap, text="stale\n<b>fresh</b>\n")

@@ -59,7 +59,7 @@
     for (const name of ["offset", "time"]) asked.delete(name);
     body.replaceChildren();
     leftOut = seen = 0;
-    source = new EventSource(`${button.dataset.live}?${asked}`);
+    source = new EventSource(`${button.dataset.follow}?${asked}`);
     button.setAttribute("aria-pressed", "true");
     button.textContent = "Stop";
     state.textContent = "Following: waiting for records.";
