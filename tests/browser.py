@@ -67,10 +67,15 @@ class Browser:
         raise AssertionError(f"Tab did not reach an element with {expression}")
 
     def wait(self, expression: str, *, seconds_max: float = 30) -> None:
-        """Wait until a JavaScript expression is true."""
+        """Wait until a JavaScript expression is true. AssertionError with the page's text."""
+        from selenium.common.exceptions import TimeoutException
         from selenium.webdriver.support.wait import WebDriverWait
 
-        WebDriverWait(self.driver, seconds_max, 0.1).until(lambda _: self.run(expression), expression)
+        try:
+            WebDriverWait(self.driver, seconds_max, 0.1).until(lambda _: self.run(expression))
+        except TimeoutException:
+            shown = self.run("document.body.innerText")
+            raise AssertionError(f"not within {seconds_max:g} s: {expression}\n{shown}") from None
 
     @property
     def background(self) -> str:

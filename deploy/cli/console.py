@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 PORT = 8480
 PORT_MAX = 65_535
+STDIN_BYTES = 4_096
 ANSWER_MS = 5_000
 """How long the console waits for an answer, where --timeout does not say."""
 
@@ -44,6 +47,9 @@ def console(
             "--schema-registry", metavar="URL", help="Where the schemas of Avro records are: http://HOST:PORT."
         ),
     ] = None,
+    ends_with_stdin: Annotated[
+        bool, typer.Option("--end-with-stdin", hidden=True, help="End when standard input ends.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a cluster in the browser: http://127.0.0.1:8480. Reads only, unless --allow-changes is given."""
@@ -63,6 +69,7 @@ def console(
 
     if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
         raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
+    folder, addresses = _folder(data), _addresses(metrics or [])
     try:
         listener = bound_socket(host, port)
     except CannotListen as problem:
@@ -75,9 +82,9 @@ def console(
         host=host,
         port=listener.getsockname()[1],
         allow_changes=allow_changes,
-        data=_folder(data),
+        data=folder,
         schema_registry=schema_registry,
-        metrics=_addresses(metrics or []),
+        metrics=addresses,
     )
 
     async def main() -> None:
@@ -86,9 +93,19 @@ def console(
         def started(_: object) -> None:
             _announce(settings, as_json)
 
-        await serve(settings, listener, sleep_forever, started)
+        await serve(settings, listener, _stdin_ended if ends_with_stdin else sleep_forever, started)
 
     connection.run_async(main)
+
+
+async def _stdin_ended() -> None:
+    """Wait until the process that holds the other end of the pipe closes it, or is gone however it ended."""
+    from trio.lowlevel import wait_readable
+
+    descriptor = sys.stdin.fileno()
+    await wait_readable(descriptor)
+    while os.read(descriptor, STDIN_BYTES):
+        await wait_readable(descriptor)
 
 
 def _announce(settings: ConsoleSettings, as_json: bool) -> None:
@@ -105,7 +122,7 @@ def require_extra() -> None:
     """CommandFailed if the extra is not installed."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("starlette", "anycorn", "jinja2") if find_spec(name) is None]
+    missing = [name for name in ("starlette", "anycorn", "jinja2", "regex") if find_spec(name) is None]
     if missing:
         raise CommandFailed(f"the console needs {', '.join(missing)}: pip install 'pykraft[console]'", code=EXIT_USAGE)
 

@@ -1,4 +1,7 @@
-"""The console that `kraft up --console` runs beside its cluster: a process of its own, which ends with the command."""
+"""The console that `kraft up --console` runs beside its cluster: a process of its own, which ends with the command.
+
+It ends when its standard input does, a pipe from this process: also where this one is killed.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,22 @@ END_SECONDS_MAX = 5.0
 def console_beside(cluster: LocalCluster, *, as_json: bool) -> Iterator[None]:
     """A read-only console of this cluster while the context lives, at its usual port or at a free one."""
     port = PORT if is_free(PORT) else 0
-    command = [sys.executable, "-m", "kraft.deploy.cli", "console", "--json", "--port", str(port)]
+    command = [sys.executable, "-m", "kraft.deploy.cli", "console", "--end-with-stdin", "--json", "--port", str(port)]
     where = ["--bootstrap", cluster.bootstrap_servers, "--data", str(cluster.folder.path)]
-    process = subprocess.Popen([*command, *where], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         _tell(process.stdout.readline(), as_json)
         yield
     finally:
-        process.terminate()
+        process.stdin.close()
         try:
             process.wait(END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        process.stdout.close()
 
 
 def _tell(line: str, as_json: bool) -> None:

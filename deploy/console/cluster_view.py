@@ -7,8 +7,8 @@ the last snapshot and says why in `problem`. `changed` is replaced at every roun
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import trio
@@ -26,8 +26,11 @@ from kraft.seam import WireError
 FAILURES = (KafkaError, ClusterUnreachable, VersionMismatch, WireError, *CONNECTION_FAILURES)
 """How a question to the cluster may fail."""
 COST_SHARE = 10
-"""A round is followed by a pause of at least so many times what it took."""
+"""A round is followed by a pause of at least so many times what it took, so that it costs a tenth of the time."""
 PAUSE_SECONDS_MAX = 10.0
+HURRIED_MS = 500
+"""The pause after a round while a page shows the effect of faults, if the rounds are cheap."""
+LAG_PAUSE_SECONDS_MAX = 60.0
 QUESTION_SECONDS_MAX = 4.0
 """A question that takes longer has failed: the next round asks another broker."""
 FIRST_ROUND_MS_MAX = 3_000
@@ -51,6 +54,7 @@ class ClusterView:
         self.changed = trio.Event()
         self.lags = LagHistory()
         self.metrics = NodeMetrics(settings)
+        self._hurried = 0
         self._wanted = trio.Event()
         self._min_isr_ms = 0
 
@@ -75,6 +79,16 @@ class ClusterView:
             self._wanted.set()
             await ended.wait()
 
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Ask more often while the context lives."""
+        self._hurried += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._hurried -= 1
+
     @property
     def age_ms(self) -> int:
         """How old the snapshot is."""
@@ -88,8 +102,9 @@ class ClusterView:
             self.version += 1
             ended, self.changed, self._wanted = self.changed, trio.Event(), trio.Event()
             ended.set()
-            pause = max(self.settings.poll_ms / 1000, min(COST_SHARE * cost, PAUSE_SECONDS_MAX))
-            with trio.move_on_after(self.settings.poll_ms / 1000 if self.problem or self.snapshot.problems else pause):
+            if self.problem or self.snapshot.problems:
+                cost = 0.0  # it waited for an answer in vain
+            with trio.move_on_after(pause_s(cost, HURRIED_MS if self._hurried else self.settings.poll_ms)):
                 await self._wanted.wait()
 
     async def _round(self) -> None:
@@ -151,9 +166,16 @@ class ClusterView:
         """Sample the lag of all groups now and then."""
         while True:
             await self.changed.wait()
+            began = trio.current_time()
             with suppress(*FAILURES):
                 await self.lags.sample(self.admin, self.snapshot, now_ms())
-            await trio.sleep(self.settings.lag_sample_ms / 1000)
+            cost = trio.current_time() - began
+            await trio.sleep(max(self.settings.lag_sample_ms / 1_000, min(COST_SHARE * cost, LAG_PAUSE_SECONDS_MAX)))
+
+
+def pause_s(cost_s: float, least_ms: float) -> float:
+    """How long to wait after a round of questions that took so long."""
+    return max(least_ms / 1_000, min(COST_SHARE * cost_s, PAUSE_SECONDS_MAX))
 
 
 def now_ms() -> int:

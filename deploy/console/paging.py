@@ -21,6 +21,7 @@ class Page(Generic[T]):
     count: int
     total: int
     what: str
+    """Of one row, such as topic."""
 
     def query(self, query: Mapping[str, str], number: int) -> str:
         """The query of another page of the same list."""

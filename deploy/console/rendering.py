@@ -33,7 +33,7 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "bytes": size, "time": clock_time, "ago": ago}
+    environment.filters |= {"number": number, "counted": counted, "bytes": size, "time": clock_time, "ago": ago}
     environment.globals |= {"sparkline": lambda *values, **more: Markup(sparkline(*values, **more))}
     return environment
 
@@ -84,6 +84,11 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.2f}"
+
+
+def counted(count: int, what: str) -> str:
+    """1 topic, 2 topics."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def size(value: float | None) -> str:

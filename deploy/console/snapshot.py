@@ -58,8 +58,19 @@ class Snapshot:
     def is_under_min_isr(self, partition: PartitionDescription) -> bool:
         return len(partition.isr) < self.min_isr.get(partition.topic, 0)
 
+    def _is_in_order(self, partition: PartitionDescription) -> bool:
+        replicas, in_sync = partition.replicas, len(partition.isr)
+        return (
+            in_sync == len(replicas)
+            and replicas[:1] == (partition.leader,)
+            and not self.reassignments
+            and in_sync >= self.min_isr.get(partition.topic, 0)
+        )
+
     def states(self, partition: PartitionDescription) -> tuple[str, ...]:
         """The states of STATES that this partition is in."""
+        if self._is_in_order(partition):  # as nearly all are
+            return ()
         found = [
             ("offline", partition.leader is None),
             ("under-min-isr", self.is_under_min_isr(partition)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Scope
 
 HOST = "127.0.0.1:8480"
 
@@ -29,8 +29,6 @@ async def ask(
     body: bytes = b"",
 ) -> Answer:
     """Send one request, from 127.0.0.1, and collect the answer."""
-    parts = urlsplit(path)
-    given = {"host": HOST, **(headers or {})}
     sent: list[Message] = []
     content = urlencode(form).encode() if form is not None else body
 
@@ -40,7 +38,17 @@ async def ask(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {
+    await app(scope_of(method, path, headers), receive, send)
+    start, *rest = sent
+    text = b"".join(message.get("body", b"") for message in rest).decode()
+    return Answer(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, text)
+
+
+def scope_of(method: str, path: str, headers: dict[str, str] | None = None) -> Scope:
+    """What a server makes of a request's head."""
+    parts = urlsplit(path)
+    given = {"host": HOST, **(headers or {})}
+    return {
         "type": "http",
         "method": method,
         "path": parts.path,
@@ -53,7 +61,3 @@ async def ask(
         "root_path": "",
         "http_version": "1.1",
     }
-    await app(scope, receive, send)
-    start, *rest = sent
-    text = b"".join(message.get("body", b"") for message in rest).decode()
-    return Answer(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, text)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.console.consoles import Console, console_running
+from tests.console.consoles import WAIT_SECONDS_MAX, Console, console_running
 from tests.deploy.clusters import Command, free_port
 
 SHAPE = ClusterLayout(controllers=1, brokers=2)
@@ -69,13 +72,13 @@ def test_a_group_is_reset_by_the_plan_that_was_shown(console: Console) -> None:
     console.wait("/groups", lambda text: "lag of billing/eu" in text)
     assert "Lag over the last" in console.page("/group?id=billing%2Feu")
     plan = "/group/reset?id=billing%2Feu&to=earliest"
-    assert "1 of 1 offsets would change" in console.page(plan)
+    assert "1 of 1 offset would change" in console.page(plan)
     stale = json.dumps([["orders", 0, 1, 0]])
     status, text = console.post("/group/reset", id="billing/eu", plan=stale)
     assert (status, "nothing was changed" in text) == (409, True)
     status, _ = console.post("/group/reset", id="billing/eu", plan=json.dumps([["orders", 0, 2, 0]]))
     assert status == 303
-    assert "0 of 1 offsets would change" in console.page(plan)
+    assert "0 of 1 offset would change" in console.page(plan)
     assert console.get("/group/reset?id=billing%2Feu&to=nowhere")[0] == 400
 
 
@@ -92,6 +95,7 @@ def test_a_topic_is_created_grown_moved_and_deleted(console: Console) -> None:
     assert console.get("/topics/fresh")[0] == 404
 
 
+@pytest.mark.slow
 def test_a_read_only_console_changes_nothing(kraft: Command, bootstrap: str) -> None:
     with console_running(kraft, bootstrap) as running:
         assert "read-only" in running.page("/")
@@ -100,6 +104,7 @@ def test_a_read_only_console_changes_nothing(kraft: Command, bootstrap: str) -> 
         assert running.first_event()["problem"] is None
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_and_a_cluster_that_is_gone_are_told(console: Console, kraft: Command) -> None:
     kraft.run("kill", "2")
     try:
@@ -120,6 +125,7 @@ def test_a_port_that_is_taken_is_refused(console: Console, kraft: Command, boots
     assert "expected NODE=HOST:PORT" in kraft.run("console", "-b", bootstrap, "--port", "0", "--metrics", "x", code=2)
 
 
+@pytest.mark.slow
 def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
     command = Command(tmp_path / "state")
     with command.watch("up", "--combined", "1", "--port", "0", "--console", "--json") as lines:
@@ -130,3 +136,21 @@ def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
         command.run("down", "--data", where["data"])
         assert lines.read() == ""
     assert "--background" in command.run("up", "--console", "--background", code=2)
+
+
+@pytest.mark.slow
+def test_a_console_beside_a_cluster_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    command = Command(tmp_path / "state")
+    with command.start("up", "--combined", "1", "--port", "0", "--console", "--json") as process:
+        assert process.stdout is not None
+        where = urlsplit(json.loads(process.stdout.readline())["console"])
+        address = str(where.hostname), int(where.port or 0)
+        with socket.create_connection(address, timeout=WAIT_SECONDS_MAX) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n")  # not a whole request: the console waits for more
+            process.kill()
+            process.wait()
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            while True:
+                socket.create_connection(address, timeout=WAIT_SECONDS_MAX).close()

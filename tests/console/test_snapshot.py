@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from starlette.exceptions import HTTPException
+
 from kraft.client.admin import (
     BrokerDescription,
     ClusterDescription,
@@ -17,13 +20,15 @@ from kraft.client.admin import (
     Reassignment,
     TopicDescription,
 )
+from kraft.deploy.console.cluster_view import pause_s
 from kraft.deploy.console.node_metrics import NodeMetrics, parse_samples
 from kraft.deploy.console.pages.configs import config_rows
 from kraft.deploy.console.pages.overview import broker_rows, quorum_rows
 from kraft.deploy.console.pages.reassignments import move_row
+from kraft.deploy.console.pages.resets import read_rule
 from kraft.deploy.console.pages.topics import choose_partitions, topic_rows
 from kraft.deploy.console.paging import cut
-from kraft.deploy.console.rendering import ago, clock_time, number, size
+from kraft.deploy.console.rendering import ago, clock_time, counted, number, size
 from kraft.deploy.console.settings import plain_settings
 from kraft.deploy.console.snapshot import Severity, Snapshot, find_alarms
 from kraft.deploy.console.sparkline import sparkline
@@ -53,6 +58,26 @@ def titles(found: Snapshot) -> list[str]:
 
 
 QUIET_QUORUM = QuorumDescription(101, 7, 40, (QuorumReplica(101, None, 50, NOW_MS, NOW_MS),), ())
+
+
+@pytest.mark.parametrize(
+    ("replicas", "leader", "isr", "states"),
+    [
+        ((1, 2, 3), 1, (1, 2, 3), ()),
+        ((1, 2, 3), None, (1, 2, 3), ("offline",)),
+        ((1, 2, 3), 2, (1, 2, 3), ("not-preferred",)),
+        ((1, 2, 3), 1, (1,), ("under-min-isr", "under-replicated")),
+        ((1,), 1, (1,), ("under-min-isr",)),
+        ((), None, (), ("offline", "under-min-isr")),
+    ],
+)
+def test_states_of_a_partition_are_those_that_it_is_in(
+    replicas: tuple[int, ...], leader: int | None, isr: tuple[int, ...], states: tuple[str, ...]
+) -> None:
+    one = PartitionDescription("orders", 0, leader, 0, replicas, isr, ())
+    assert snapshot(one).states(one) == states
+    moving = snapshot(one, reassignments={("orders", 0): Reassignment(replicas, (), ())})
+    assert moving.states(one) == (*states, "moving")
 
 
 def test_alarms_of_a_cluster_in_order_are_none() -> None:
@@ -165,3 +190,19 @@ def test_values_are_shown_for_people() -> None:
     ]
     assert clock_time(0) == "1970-01-01 00:00:00.000Z"
     assert clock_time(10**18) == str(10**18)
+    assert [counted(count, "group") for count in (0, 1, 2_000)] == ["0 groups", "1 group", "2,000 groups"]
+
+
+@pytest.mark.parametrize(("cost_s", "pause"), [(0.01, 2.0), (0.5, 5.0), (4.0, 10.0)])
+def test_a_round_of_questions_is_followed_by_ten_times_its_cost_within_bounds(cost_s: float, pause: float) -> None:
+    assert pause_s(cost_s, least_ms=2_000) == pause
+
+
+def test_a_reset_takes_a_time_as_iso_8601_and_explains_what_is_no_time() -> None:
+    assert read_rule("time", "1970-01-01T01:00").value == 3_600_000
+    assert read_rule("time", " 1970-01-01T01:00+01:00 ").value == 0
+    assert read_rule("shift", "-5").value == -5
+    wrong = (("time", "soon", "is not a time"), ("shift", "x", "expected a number"), ("up", "", "one of"))
+    for to, value, words in wrong:
+        with pytest.raises(HTTPException, match=words):
+            read_rule(to, value)

@@ -18,8 +18,8 @@ from kraft.deploy.console.rendering import form_of, redirect, render, view_of
 from kraft.deploy.launch.errors import LaunchError
 
 SECTION = "Faults"
-STRIP_MS = 500
-"""While a page follows, the cluster is asked so often."""
+STATES_MS = 500
+"""While a page follows, the launcher is asked for the states of the nodes so often."""
 
 
 def routes() -> list[Route]:
@@ -53,12 +53,16 @@ async def live(request: Request) -> ASGIApp:
     view = view_of(request)
 
     async def work(emit: Emit) -> None:
-        while True:
-            states = await _states(view.settings.data)
-            await emit("strip", {**strip_of(view.snapshot, states), "problem": view.problem})
-            await trio.sleep(STRIP_MS / 1_000)
-            with trio.move_on_after(STRIP_MS / 1_000):
-                await view.refresh()
+        last = None
+        with view.hurried():
+            while True:
+                changed, states = view.changed, await _states(view.settings.data)
+                shown = view.snapshot.taken_ms, view.problem, states
+                if shown != last:
+                    last = shown
+                    await emit("strip", {**strip_of(view.snapshot, states), "problem": view.problem})
+                with trio.move_on_after(STATES_MS / 1_000):
+                    await changed.wait()
 
     return EventStream(work, expected=(LaunchError, *FAILURES))
 

@@ -56,8 +56,9 @@ class MetadataLog:
                 end = (await admin.partitions.offsets({METADATA_PARTITION: LATEST}))[METADATA_PARTITION]
             except KafkaError as problem:
                 raise NotGiven(
-                    f"this cluster does not give its metadata log to clients ({problem.code.name}). Brokers of pykraft "
-                    "do; Apache Kafka keeps it between its own nodes, so that its history cannot be shown"
+                    f"This cluster does not give its metadata log to clients ({problem.code.name}). Brokers of pykraft "
+                    "do. Apache Kafka keeps it between its own nodes: kafka-metadata-shell.sh shows it on a "
+                    "controller's machine."
                 ) from None
         return first.offset, end.offset
 
@@ -68,8 +69,8 @@ class MetadataLog:
             return Timeline(MetadataImage())
         if self._settings.data is None:
             raise NotGiven(
-                f"the log begins at offset {first}, and what was before is in a snapshot that only nodes can fetch: "
-                "start the console with --data and the cluster's folder"
+                f"The log begins at offset {first}, and what was before is in a snapshot that only nodes can fetch: "
+                "start the console with --data and the cluster's folder."
             )
         return await trio.to_thread.run_sync(partial(self._load, self._settings.data))
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from kraft.client.metadata_log.errors import MetadataLogError
 from kraft.deploy.console.cluster_view import FAILURES, now_ms
-from kraft.deploy.console.history.log import MetadataLog
+from kraft.deploy.console.history.log import MetadataLog, NotGiven
 from kraft.deploy.console.history.timeline import Timeline
 from kraft.deploy.console.history.views import Pageful, changes_page, event_rows, partitions_page
 from kraft.deploy.console.messages.query import BadQuery, parse_time_ms
@@ -56,6 +56,8 @@ async def show(request: Request) -> Response:
         asked = read_query(request.query_params, timeline, now_ms())
         image = timeline.image_at(asked.at)
         before = None if asked.since is None else timeline.image_at(asked.since)
+    except NotGiven as problem:
+        return render(request, "not_given.html", section=SECTION, why=str(problem))
     except (BadQuery, MetadataLogError, TimeoutError, *FAILURES) as problem:
         return render(request, "no_history.html", section=SECTION, status=400, why=str(problem) or "it took too long")
     rows, is_cut = _rows(image, before, asked)

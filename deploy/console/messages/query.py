@@ -10,6 +10,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from urllib.parse import urlencode
 
+import regex
+
 from kraft.client.core.records import ConsumerRecord
 from kraft.deploy.console.messages.decoding import Form
 
@@ -19,6 +21,8 @@ PATTERN_LETTERS_MAX = 200
 OFFSET_MAX = (1 << 63) - 1
 MATCHED_BYTES_MAX = 65_536
 """A filter looks at so many bytes of a key, value or header."""
+PATTERN_MS_MAX = 50
+"""A regular expression may take so long with one text; one that backtracks without end is given up."""
 _AGO = re.compile(r"-(\d{1,9})([smhdw])")
 _SECONDS = MappingProxyType({"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800})
 
@@ -49,20 +53,29 @@ class Filter:
     is_regex: bool = False
     part: str = "any"
 
-    def compiled(self) -> re.Pattern[str] | None:
+    def compiled(self) -> regex.Pattern[str] | None:
         """None: every record is wanted. BadQuery for an expression that is none."""
         if not self.text:
             return None
         if len(self.text) > PATTERN_LETTERS_MAX:
             raise BadQuery(f"the filter is longer than {PATTERN_LETTERS_MAX} letters")
         try:
-            return re.compile(self.text if self.is_regex else re.escape(self.text))
-        except (re.error, RecursionError, OverflowError) as problem:
+            return regex.compile(self.text if self.is_regex else regex.escape(self.text, special_only=True))
+        except (regex.error, RecursionError, OverflowError) as problem:
             raise BadQuery(f"{self.text!r} is not a regular expression: {problem}") from None
 
-    def matches(self, pattern: re.Pattern[str] | None, record: ConsumerRecord) -> bool:
-        """Whether the record is wanted; null matches nothing."""
-        return pattern is None or any(pattern.search(text) for text in self._texts(record))
+    def matches(self, pattern: regex.Pattern[str] | None, record: ConsumerRecord) -> bool:
+        """Whether the record is wanted; null matches nothing. BadQuery for an expression that takes too long."""
+        if pattern is None:
+            return True
+        try:
+            return any(pattern.search(text, timeout=PATTERN_MS_MAX / 1_000) for text in self._texts(record))
+        except TimeoutError:
+            raise BadQuery(
+                f"the regular expression {self.text!r} took more than {PATTERN_MS_MAX} ms with the record at "
+                f"{record.topic}-{record.partition}, offset {record.offset}: write it without nested repetition, "
+                "such as a+ for (a+)+"
+            ) from None
 
     def _texts(self, record: ConsumerRecord) -> list[str]:
         found: list[bytes | None] = []

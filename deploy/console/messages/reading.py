@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 FOLLOWED_PER_SECOND_MAX = 100
 """Following shows so many records per second, and says how many it left out."""
 FOLLOW_POLL_MS = 500
+BREATH_MS = 20
+"""Records are matched for so long before others get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +47,27 @@ class Reader:
                 await scan.open(consumer, query.topic)
                 while not scan.is_done(found, query.count):
                     most = POLL_RECORDS if window.is_backward else query.count - len(found)
-                    for record in await consumer.poll(records_max=max(most, 1), timeout_ms=IDLE_MS):
-                        if scan.take(record) and query.only.matches(pattern, record):
-                            found.append(record)
+                    records = await consumer.poll(records_max=max(most, 1), timeout_ms=IDLE_MS)
+                    await _choose(records, lambda one: scan.take(one) and query.only.matches(pattern, one), found)
                     scan.look(consumer, query.topic)
         page = page_of(window, first, last, found, scan.positions, query.count, scan.scanned)
         return page if not in_time.cancelled_caught else _incomplete(page)
 
     async def follow(self, query: Query, tell: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
-        """Give records as they come, from the end on, without end: those that match, and how many were left out."""
+        """Give records as they come, from the end on, without end: those that match, and how many were left out.
+        No record, once, says that what is appended from then on will be given."""
         pattern = query.only.compiled()
         async with self.admin() as admin:
             _, last = await self._bounds(admin, query)
         async with self._open() as consumer:
             starts = {(query.topic, one): offset for one, offset in last.items()}
             await consumer.assign(starts, at=starts)
+            await tell([], 0)
             room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
             while True:
                 records = await consumer.poll(records_max=POLL_RECORDS, timeout_ms=FOLLOW_POLL_MS)
-                matching = [record for record in records if query.only.matches(pattern, record)]
+                matching: list[ConsumerRecord] = []
+                await _choose(records, lambda one: query.only.matches(pattern, one), matching)
                 if trio.current_time() - since >= 1:
                     room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
                 if matching:
@@ -111,6 +115,19 @@ async def _wanted(admin: Admin, query: Query, first: Cursor, last: Cursor, now_m
         found = await admin.partitions.offsets({(query.topic, one): time_ms for one in last})
         return {one: at.offset if at.offset >= 0 else last[one] for (_, one), at in found.items()}
     return dict(query.cursor) if query.where in (Where.AFTER, Where.BEFORE) else first
+
+
+async def _choose(
+    records: Iterable[ConsumerRecord], is_wanted: Callable[[ConsumerRecord], bool], found: list[ConsumerRecord]
+) -> None:
+    """Append those that are wanted, with a checkpoint after each BREATH_MS of work."""
+    since = trio.current_time()
+    for record in records:
+        if is_wanted(record):
+            found.append(record)
+        if trio.current_time() - since >= BREATH_MS / 1_000:
+            await trio.lowlevel.checkpoint()
+            since = trio.current_time()
 
 
 def _incomplete(page: Page) -> Page:

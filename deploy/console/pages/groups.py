@@ -28,7 +28,7 @@ async def groups(request: Request) -> Response:
     wanted, state = query.get("q", "").lower(), query.get("state", "")
     listed = sorted(view.snapshot.groups, key=lambda one: one.group_id)
     chosen = [one for one in listed if wanted in one.group_id.lower() and state in ("", one.state)]
-    page = cut(chosen, query.get("page", ""), "groups")
+    page = cut(chosen, query.get("page", ""), "group")
     states = sorted({one.state for one in listed})
     return render(request, "groups.html", section=SECTION, page=page, states=states, lags=view.lags)
 
@@ -44,7 +44,7 @@ async def group_page(request: Request) -> Response:
         section=SECTION,
         group=group,
         total=total_lag(lags),
-        page=cut(lags, request.query_params.get("page", ""), "partitions"),
+        page=cut(lags, request.query_params.get("page", ""), "partition"),
         samples=view.lags.of(group_id),
         topics=sorted({one.topic for one in lags}),
     )

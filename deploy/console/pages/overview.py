@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kraft.deploy.console.rendering import ago, render, view_of
+from kraft.deploy.console.rendering import ago, counted, render, view_of
 from kraft.deploy.console.snapshot import Snapshot, assigned_brokers
 
 SECTION = "Overview"
@@ -60,15 +60,21 @@ def figures(snapshot: Snapshot) -> list[tuple[str, str, str]]:
     """Name, value and link of each."""
     quorum = snapshot.quorum
     brokers = [one for one in snapshot.cluster.brokers if not one.is_fenced] if snapshot.cluster else []
+    leader = "–" if quorum is None or quorum.leader is None else str(quorum.leader)
     return [
-        ("brokers", str(len(brokers)), "/nodes"),
-        ("controllers", "–" if quorum is None else str(len(quorum.voters)), "/nodes"),
-        ("active controller", "–" if quorum is None or quorum.leader is None else str(quorum.leader), "/nodes"),
-        ("topics", f"{len(snapshot.topics):,}", "/topics"),
-        ("partitions", f"{sum(len(t.partitions) for t in snapshot.topics.values()):,}", "/partitions"),
-        ("groups", f"{len(snapshot.groups):,}", "/groups"),
+        _figure(len(brokers), "broker", "/nodes"),
+        ("controllers", "–", "/nodes") if quorum is None else _figure(len(quorum.voters), "controller", "/nodes"),
+        ("active controller", leader, "/nodes"),
+        _figure(len(snapshot.topics), "topic", "/topics"),
+        _figure(sum(len(topic.partitions) for topic in snapshot.topics.values()), "partition", "/partitions"),
+        _figure(len(snapshot.groups), "group", "/groups"),
         ("moving", f"{len(snapshot.reassignments):,}", "/reassignments"),
     ]
+
+
+def _figure(count: int, what: str, link: str) -> tuple[str, str, str]:
+    value, _, name = counted(count, what).partition(" ")
+    return name, value, link
 
 
 def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:

@@ -43,7 +43,7 @@ async def reassignments(request: Request) -> Response:
     """`/reassignments?page=`"""
     view = view_of(request)
     moves = sorted(view.snapshot.reassignments.items())
-    page = cut(moves, request.query_params.get("page", ""), "partitions")
+    page = cut(moves, request.query_params.get("page", ""), "partition")
     brokers = {broker for _, move in page.rows for broker in move.replicas}
     held = await find_replicas(view, [tp for tp, _ in page.rows], tuple(brokers)) if page.rows else {}
     rows = [move_row(*tp, move, held) for tp, move in page.rows]

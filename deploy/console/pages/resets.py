@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo, carry_out, plan_reset
-from kraft.deploy.console.cluster_view import ClusterView
-from kraft.deploy.console.rendering import form_of, redirect, render, view_of
+from kraft.deploy.console.cluster_view import ClusterView, now_ms
+from kraft.deploy.console.messages.query import BadQuery, parse_time_ms
+from kraft.deploy.console.rendering import counted, form_of, redirect, render, view_of
 
 SECTION = "Groups"
 
@@ -48,10 +49,11 @@ def read_rule(to: str, value: str) -> ResetRule:
     if target not in (ResetTo.TIME, ResetTo.SHIFT, ResetTo.OFFSET):
         return ResetRule(target)
     try:
-        return ResetRule(target, int(value))
+        return ResetRule(target, parse_time_ms(value.strip(), now_ms()) if target is ResetTo.TIME else int(value))
+    except BadQuery as problem:
+        raise HTTPException(400, str(problem)) from None
     except ValueError:
-        what = "milliseconds since 1970" if target is ResetTo.TIME else "a number"
-        raise HTTPException(400, f"{target.value} {value!r}: expected {what}") from None
+        raise HTTPException(400, f"{target.value} {value!r}: expected a number") from None
 
 
 def pack(plan: tuple[PlannedReset, ...]) -> str:
@@ -76,7 +78,7 @@ async def reset(request: Request) -> Response:
     group_id, plan = form.get("id", ""), unpack(form.get("plan", ""))
     await _require_unmoved(view, group_id, plan)
     await carry_out(view.admin, group_id, plan)
-    notice = f"{len(plan)} offsets are changed."
+    notice = f"Changed: {counted(len(plan), 'offset')}."
     return redirect(f"/group?{urlencode({'id': group_id, 'notice': notice})}")
 
 

@@ -16,7 +16,7 @@ from kraft.client.admin import EARLIEST, LATEST, ElectionType, LogDirReplica, Ne
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.deploy.console.cluster_view import FAILURES, ClusterView
 from kraft.deploy.console.paging import cut
-from kraft.deploy.console.rendering import form_of, redirect, render, view_of
+from kraft.deploy.console.rendering import counted, form_of, redirect, render, view_of
 from kraft.deploy.console.snapshot import STATES, Snapshot
 
 SECTION = "Topics"
@@ -68,7 +68,7 @@ async def topics(request: Request) -> Response:
         rows.sort(key=lambda row: -row.partitions)
     elif sort == "problems":
         rows.sort(key=lambda row: -sum(row.states.values()))
-    page = cut(rows, query.get("page", ""), "topics")
+    page = cut(rows, query.get("page", ""), "topic")
     return render(request, "topics.html", section=SECTION, page=page, states=STATES, sorts=SORTS)
 
 
@@ -90,7 +90,7 @@ async def partitions(request: Request) -> Response:
     found = choose_partitions(
         view_of(request).snapshot, query.get("q", ""), query.get("state", ""), query.get("broker", "")
     )
-    page = cut(found, query.get("page", ""), "partitions")
+    page = cut(found, query.get("page", ""), "partition")
     return render(request, "partitions.html", section=SECTION, page=page, states=STATES)
 
 
@@ -115,7 +115,7 @@ async def topic_page(request: Request) -> Response:
         raise HTTPException(404, f"There is no topic {name}")
     state = request.query_params.get("state", "")
     chosen = [part for part in topic.partitions if not state or state in view.snapshot.states(part)]
-    page = cut(chosen, request.query_params.get("page", ""), "partitions")
+    page = cut(chosen, request.query_params.get("page", ""), "partition")
     offsets = await find_offsets(view, [(name, part.index) for part in page.rows if part.leader is not None])
     return render(
         request, "topic.html", section=SECTION, topic=topic, page=page, states=STATES, offsets=offsets, tab="partitions"
@@ -219,7 +219,7 @@ async def add_partitions(request: Request) -> Response:
     name, count = request.path_params["topic"], int_of(form_of(request), "count")
     await view_of(request).admin.topics.add_partitions(name, count)
     await view_of(request).refresh()
-    return redirect(f"/topics/{name}", f"{name} has {count} partitions.")
+    return redirect(f"/topics/{name}", f"{name} has {counted(count, 'partition')}.")
 
 
 async def elect(request: Request) -> Response:

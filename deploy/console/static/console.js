@@ -28,10 +28,34 @@
     if (found) found.click();
   });
 
+  // --- a change that fails is explained in its form, which keeps what was typed
+  const send = async (form, submitter) => {
+    const button = submitter || form.querySelector("button");
+    let why = form.querySelector(".problem");
+    if (why) why.remove();
+    if (button) button.disabled = true;
+    try {
+      const body = new URLSearchParams(new FormData(form));
+      if (submitter && submitter.name) body.set(submitter.name, submitter.value);
+      const answer = await fetch(form.getAttribute("action"), { method: "POST", body });
+      if (answer.redirected) { location.assign(answer.url); return; }
+      const text = await answer.text();
+      const told = new DOMParser().parseFromString(text, "text/html").querySelector("main .problem");
+      why = told ? told.textContent : text;
+    } catch (problem) { why = `The console does not answer: ${problem.message}`; }
+    const shown = document.createElement("p");
+    shown.className = "problem";
+    shown.setAttribute("role", "alert");
+    shown.textContent = why;
+    form.append(shown);
+    if (button) button.disabled = false;
+  };
+
   // --- a form that is to be confirmed, and one that is sent when a choice changes
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !confirm(question)) event.preventDefault();
+    else if (event.target.method === "post") { event.preventDefault(); send(event.target, event.submitter); }
   });
   document.addEventListener("change", (event) => {
     if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();

@@ -23,7 +23,7 @@
   const show = (told) => {
     strip.replaceChildren(...told.cells.map(cell));
     summary.textContent = told.problem ? `No answer from the cluster: ${told.problem}` :
-      `${told.total} partitions: ${told.offline} without a leader, ${told.short} short of replicas in sync. ` +
+      `${told.total} partition${told.total === 1 ? "" : "s"}: ${told.offline} without a leader, ${told.short} short of replicas in sync. ` +
       `Active controller: ${none(told.controller)}.` + (told.fenced.length ? ` Fenced: ${told.fenced.join(", ")}.` : "");
     for (const node of told.nodes) {
       const tag = document.querySelector(`[data-node="${node.node}"]`);

@@ -59,7 +59,7 @@
     for (const name of ["offset", "time"]) asked.delete(name);
     body.replaceChildren();
     leftOut = seen = 0;
-    source = new EventSource(`${button.dataset.live}?${asked}`);
+    source = new EventSource(`${button.dataset.follow}?${asked}`);
     button.setAttribute("aria-pressed", "true");
     button.textContent = "Stop";
     state.textContent = "Following: waiting for records.";
@@ -69,7 +69,7 @@
       while (body.children.length > ROWS_MAX) body.lastChild.remove();
       leftOut += told.left_out;
       seen += told.rows.length;
-      state.textContent = `Following: ${seen} records` + (leftOut ? `, ${leftOut} more came too fast to be shown.` : ".");
+      state.textContent = `Following: ${seen} record${seen === 1 ? "" : "s"}` + (leftOut ? `, ${leftOut} more came too fast to be shown.` : ".");
     });
     source.addEventListener("problem", (event) => stop(JSON.parse(event.data)));
     source.onerror = () => { if (source) state.textContent = "The console does not answer; trying again."; };

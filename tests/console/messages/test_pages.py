@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import trio
+from starlette.types import Message
 
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
+from kraft.deploy.console.event_stream import EventStream
 from kraft.deploy.console.messages.query import Query
 from kraft.deploy.console.messages.reading import Reader
 from kraft.deploy.launch.control import LocalCluster
+from tests.console.asgi import scope_of
 from tests.console.inside import console
 
 HOUR_MS = 3_600_000
@@ -54,7 +57,7 @@ async def test_records_are_found_by_offset_time_and_filter(small_cluster: LocalC
         filtered = await asked.page("/messages/found?where=begin&filter=n.:[35]&regex=1&part=value")
         assert "2 records shown, 8 read" in filtered
         in_header = await asked.page("/messages/found?filter=trace%3D4&part=header")
-        assert "1 records shown, 8 read" in in_header
+        assert "1 record shown, 8 read" in in_header
 
 
 async def test_a_query_that_is_wrong_is_explained(small_cluster: LocalCluster) -> None:
@@ -65,6 +68,21 @@ async def test_a_query_that_is_wrong_is_explained(small_cluster: LocalCluster) -
         assert "not a regular expression" in await asked.page("/messages/wrong?filter=(&regex=1", status=400)
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await asked.page("/messages/not-there", status=400)
         assert "No record here" in await asked.page("/messages/wrong")
+
+
+async def test_an_expression_that_backtracks_without_end_does_not_hold_up_the_console(
+    small_cluster: LocalCluster,
+) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "hard", count=0)
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for _ in range(3):
+            await producer.send("hard", b"a" * 20_000 + b"c")
+    async with console(bootstrap) as asked:
+        answer = await asked.client.get("/messages/hard", params={"filter": "(a|a)*$", "regex": "1", "part": "value"})
+        assert answer.status_code == 400
+        assert "took more than 50 ms with the record at hard-0, offset 0" in answer.text
+        assert "3 records shown" in await asked.page("/messages/hard?filter=a&part=value")
 
 
 async def test_one_record_is_shown_whole_in_the_form_that_is_asked_for(small_cluster: LocalCluster) -> None:
@@ -105,7 +123,7 @@ async def test_a_record_is_appended_only_where_changes_are_allowed_and_from_a_pa
         assert "expected pairs of hexadecimal digits" in answer.text
     async with console(bootstrap) as asked:
         page = await asked.page("/messages/appended")
-        assert "1 records shown" in page
+        assert "1 record shown" in page
         assert "null" in page
 
 
@@ -119,11 +137,39 @@ async def test_following_gives_what_comes_and_matches(small_cluster: LocalCluste
         async def tell(records: list[object], left_out: int) -> None:
             got.extend(record.value for record in records)  # type: ignore[attr-defined]
             assert left_out == 0
-            nursery.cancel_scope.cancel()
+            if not records:
+                begun.set()
+            else:
+                nursery.cancel_scope.cancel()
 
+        begun = trio.Event()
         nursery.start_soon(Reader(settings.admin, settings.consumer).follow, Query("followed"), tell)
+        await begun.wait()
         async with Producer(bootstrap_servers=bootstrap) as producer:
-            while True:  # the follower begins at the end that there is when it opens
-                await producer.send("followed", b"new")
-                await trio.sleep(0.02)
-    assert set(got) == {b"new"}
+            await producer.send("followed", b"new")
+            await trio.sleep_forever()
+    assert got == [b"new"]
+
+
+async def test_following_over_http_sends_rows_as_events(small_cluster: LocalCluster) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "streamed", count=1)
+    sent: list[str] = []
+    async with console(bootstrap) as asked, Producer(bootstrap_servers=bootstrap) as producer:
+        gone = trio.Event()
+
+        async def receive() -> Message:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message.get("body", b"").decode())
+            if '"rows": []' in sent[-1]:
+                await producer.send("streamed", b"<new>")
+            elif "event: records" in sent[-1]:
+                gone.set()
+
+        await asked.app(scope_of("GET", "/messages/streamed/live?filter=new"), receive, send)
+    assert [text for text in sent if "event" in text][1:]
+    assert "<new>" in "".join(sent)
+    assert EventStream.open_streams == 0

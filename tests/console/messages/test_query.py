@@ -20,6 +20,9 @@ from kraft.deploy.console.messages.query import (
     parse_time_ms,
 )
 
+BACKTRACKING = "(a|a)*$"
+HARD_TEXT = b"a" * 20_000 + b"c"
+
 
 def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes | None]) -> ConsumerRecord:
     return ConsumerRecord("orders", 0, 0, 0, key, value, headers, 0)
@@ -94,3 +97,10 @@ def test_null_matches_no_filter() -> None:
 def test_a_filter_that_cannot_be_used_is_refused(only: Filter) -> None:
     with pytest.raises(BadQuery):
         only.compiled()
+
+
+def test_an_expression_that_backtracks_without_end_is_given_up() -> None:
+    only = Filter(BACKTRACKING, is_regex=True, part="value")
+    with pytest.raises(BadQuery, match="took more than 50 ms with the record at orders-0, offset 0"):
+        only.matches(only.compiled(), record(None, HARD_TEXT))
+    assert only.matches(only.compiled(), record(None, b"aaa"))
