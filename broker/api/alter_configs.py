@@ -16,9 +16,9 @@ from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.api.describe_configs import Refused, require_config_right
 from kraft.broker.api.forwarding import forward
 from kraft.broker.node.gates import Operation
-from kraft.broker.node.log_levels import ROOT, is_level, logger_levels, set_level
 from kraft.broker.node.session import Session
 from kraft.image import ConfigResourceType
+from kraft.node.log_levels import ROOT, is_level, logger_levels, set_level
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request

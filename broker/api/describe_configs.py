@@ -20,12 +20,12 @@ from kraft.broker.node.config_entries import (
     topic_entries,
 )
 from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.log_levels import logger_levels
 from kraft.broker.node.session import Session
 from kraft.broker.node.turns import Steps
 from kraft.control.topic_names import topic_name_problem
 from kraft.control.topics import NO_SUCH_TOPIC
 from kraft.image import ConfigResourceType, config_type_name
+from kraft.node.log_levels import logger_levels
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request

@@ -1,6 +1,6 @@
 """The levels of this process's loggers, as the BROKER_LOGGER resource of DescribeConfigs and IncrementalAlterConfigs
-shows and sets them. Names and inheritance are the standard library's; Kafka's levels are mapped onto its. Source:
-KIP-412.
+shows and sets them. Names, levels and inheritance are the standard library's, which the log of a process asks about
+each line; Kafka's levels are mapped onto its. Source: KIP-412.
 """
 
 from __future__ import annotations
@@ -20,14 +20,42 @@ LEVELS: Mapping[str, int] = MappingProxyType(
         "TRACE": logging.DEBUG - 5,
     }
 )
-_OWN = ("kraft", "kraft.broker", "kraft.controller", "kraft.quorum", "kraft.storage")
+LOGGERS = frozenset(
+    {
+        "kraft",
+        "kraft.broker",
+        "kraft.broker.absent_features",
+        "kraft.broker.auto_topics",
+        "kraft.broker.cleaner",
+        "kraft.broker.configs",
+        "kraft.broker.connections",
+        "kraft.broker.controller_channel",
+        "kraft.broker.dispatch",
+        "kraft.broker.fetch",
+        "kraft.broker.fetcher",
+        "kraft.broker.groups",
+        "kraft.broker.isr",
+        "kraft.broker.lifecycle",
+        "kraft.broker.logs",
+        "kraft.broker.produce",
+        "kraft.broker.producer_ids",
+        "kraft.broker.replicas",
+        "kraft.controller",
+        "kraft.deploy.launch",
+        "kraft.faults",
+        "kraft.node",
+        "kraft.peers",
+        "kraft.quorum",
+        "kraft.runtime",
+    }
+)
+"""All of ours, and their parent; those of the parts that this node does not run say nothing."""
 
 
 def logger_levels() -> dict[str, str]:
     """Name → effective level in Kafka's words, for the root and all of our loggers."""
-    names = {*_OWN, *(name for name in logging.root.manager.loggerDict if name.split(".")[0] == "kraft")}
     levels = {ROOT: _word(logging.root.getEffectiveLevel())}
-    levels.update((name, _word(logging.getLogger(name).getEffectiveLevel())) for name in sorted(names))
+    levels.update((name, _word(logging.getLogger(name).getEffectiveLevel())) for name in sorted(LOGGERS))
     return levels
 
 
