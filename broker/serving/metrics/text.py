@@ -29,20 +29,18 @@ def text_in_steps(metrics: Metrics, *, partitions: bool, names: Names = REPORTER
         yield ""
     lines: list[str] = []
     cost = 0
-    for family in list(metrics.families_shown(partitions=partitions)):
-        name = names.of_samples(family)
-        if name is None:
-            continue
+    shown = list(metrics.families_shown(partitions=partitions))
+    for family, name in ((one, name) for one in shown for name in names.of_family(one)):
         is_first = True
         for tags, value in family.members():
             if is_first:
                 lines.append(_head(family, name))
                 is_first = False
             if isinstance(value, Histogram):
-                _write_histogram(lines, family, tags, value, names)
+                _write_histogram(lines, family, name, tags, value, names)
                 cost += HISTOGRAM_COST
             else:
-                lines.append(f"{_start(family, tags, names)} {_number(value)}\n")
+                lines.append(f"{_start(family, name, tags, names)} {_number(value)}\n")
                 cost += 1
             if cost >= LINES_PER_STEP:
                 yield "".join(lines)
@@ -55,20 +53,21 @@ def _head(family: Family, name: str) -> str:
     return f"# HELP {name} {_escaped(family.name.mbean, quotes=False)}\n# TYPE {name} {kind}\n"
 
 
-def _write_histogram(lines: list[str], family: Family, tags: Tags, histogram: Histogram, names: Names) -> None:
-    name = names.of_samples(family) or ""
+def _write_histogram(
+    lines: list[str], family: Family, name: str, tags: Tags, histogram: Histogram, names: Names
+) -> None:
     for share, percentile in histogram.percentiles().items():
-        lines.append(f"{_start(family, (*tags, ('quantile', share)), names)} {_number(percentile)}\n")
-    labels = _start(family, tags, names)[len(name) :]
+        lines.append(f"{_start(family, name, (*tags, ('quantile', share)), names)} {_number(percentile)}\n")
+    labels = _start(family, name, tags, names)[len(name) :]
     lines.append(f"{name}_count{labels} {_number(histogram.count)}\n{name}_sum{labels} {_number(histogram.total)}\n")
 
 
-def _start(family: Family, tags: Tags, names: Names) -> str:
+def _start(family: Family, name: str, tags: Tags, names: Names) -> str:
     """Name and labels of a line, kept for the names that most ask for."""
     start = family.starts.get(tags) if names is REPORTER else None
     if start is None:
-        labels = ",".join(f'{names.of_label(name)}="{_escaped(value, quotes=True)}"' for name, value in tags)
-        start = (names.of_samples(family) or "") + (f"{{{labels}}}" if labels else "")
+        labels = ",".join(f'{label}="{_escaped(value, quotes=True)}"' for label, value in names.of_tags(tags))
+        start = name + (f"{{{labels}}}" if labels else "")
         if names is REPORTER and not family.is_on_demand:
             if len(family.starts) >= LABELS_KEPT_MAX:
                 family.starts.clear()
