@@ -1,6 +1,6 @@
 """A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for.
 
-Each logger has the level of the standard library's logger of its name, so that `kraft.node.log_levels` can set it.
+Each logger has the level of the standard library's logger of its name, so that `kraft.node.loggers.levels` can set it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
-from kraft.node.log_levels import LOGGERS
+from kraft.node.loggers.levels import LOGGERS
 from tests.deploy.clusters import Command, free_port
 
 SOURCES = Path(__file__).parents[2] / "kraft"
