@@ -9,31 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.api.describe_configs import Refused, require_config_right
 from kraft.broker.api.forwarding import forward
 from kraft.broker.node.gates import Operation
-from kraft.broker.node.log_levels import ROOT, is_level, logger_levels, set_level
 from kraft.broker.node.session import Session
 from kraft.image import ConfigResourceType
+from kraft.node.loggers.levels import RefusedLevels, alter_loggers
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-
-
-class AlterOperation(IntEnum):
-    """Kafka's AlterConfigOp."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 def handle_incremental_alter_configs(broker: Broker, request: Request, session: Session) -> None:
@@ -48,9 +38,9 @@ def handle_incremental_alter_configs(broker: Broker, request: Request, session: 
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 name = resource.resource_name
                 require_config_right(broker, session, Operation.ALTER_CONFIGS, ConfigResourceType.BROKER_LOGGER, name)
-                _alter_loggers(broker, resource, validate_only=message.validate_only)
+                alter_loggers(broker.node_id, resource, validate_only=message.validate_only)
                 done[index] = _result(resource, ErrorCode.NONE, None)
-        except Refused as refused:
+        except (Refused, RefusedLevels) as refused:
             done[index] = _result(resource, refused.error, str(refused))
     wanted = [resource for index, resource in enumerate(message.resources) if index not in done]
 
@@ -88,35 +78,6 @@ def handle_alter_configs(broker: Broker, request: Request, session: Session) -> 
         return respond(ApiKey.ALTER_CONFIGS, responses=failed)
 
     forward(broker, request, session, message, failure)
-
-
-def _alter_loggers(broker: Broker, resource: Any, *, validate_only: bool) -> None:
-    if resource.resource_name != str(broker.node_id):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.node_id}, but received {resource.resource_name}",
-        )
-    times = Counter(config.name for config in resource.configs)
-    for config in resource.configs:
-        if times[config.name] > 1:
-            text = f"Error due to duplicate config keys: name {config.name!r} once."
-            raise Refused(ErrorCode.INVALID_REQUEST, text)
-        if config.value is None and config.config_operation != AlterOperation.DELETE:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-    known = logger_levels()
-    for config in resource.configs:
-        if config.name not in known:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"there is no logger {config.name}")
-        if config.config_operation == AlterOperation.SET:
-            if not is_level(config.value):
-                raise Refused(ErrorCode.INVALID_CONFIG, f"{config.value!r} is not a level of logger {config.name}")
-        elif config.config_operation != AlterOperation.DELETE:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a logger's level can be set and deleted only")
-        elif config.name == ROOT:
-            raise Refused(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
-    if not validate_only:
-        for config in resource.configs:
-            set_level(config.name, config.value if config.config_operation == AlterOperation.SET else None)
 
 
 def _key_of(resource: Any) -> tuple[int, str]:

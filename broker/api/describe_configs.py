@@ -20,12 +20,12 @@ from kraft.broker.node.config_entries import (
     topic_entries,
 )
 from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.log_levels import logger_levels
 from kraft.broker.node.session import Session
 from kraft.broker.node.turns import Steps
 from kraft.control.topic_names import topic_name_problem
 from kraft.control.topics import NO_SUCH_TOPIC
 from kraft.image import ConfigResourceType, config_type_name
+from kraft.node.loggers.levels import RefusedLevels, logger_levels_of
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
@@ -129,9 +129,10 @@ def _broker(broker: Broker, name: str) -> Iterable[Row]:
 
 
 def _loggers(broker: Broker, name: str) -> Iterable[Row]:
-    if name != str(broker.node_id):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id} but received {name}")
-    return _plain(logger_levels(), ConfigSource.DYNAMIC_BROKER_LOGGER)
+    try:
+        return _plain(logger_levels_of(broker.node_id, name), ConfigSource.DYNAMIC_BROKER_LOGGER)
+    except RefusedLevels as refused:
+        raise Refused(refused.error, str(refused)) from None
 
 
 def _client_metrics(broker: Broker, name: str) -> Iterable[Row]:

@@ -9,9 +9,10 @@ Invariant: a name has one kind for the life of the process, so its form does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -75,6 +76,29 @@ Labelled = Iterable[tuple[dict[str, str], float | Histogram]]
 """(labels, value) of each member of a family; the values of a histogram family are Histograms."""
 
 
+Look = Generator[None, None, Mapping[str, float]]
+"""One look at many objects: a `yield` behind every PIECES_PER_STEP of them, at the end the value of each name."""
+PIECES_PER_STEP = 1_000
+"""Objects, each read within a microsecond or two, at which a look lets others have a turn of the loop."""
+
+
+class SharedLook:
+    """The newest values of the metrics that come from one look."""
+
+    __slots__ = ("_take", "values")
+
+    def __init__(self, take: Callable[[], Look]) -> None:
+        self._take = take
+        self.values: Mapping[str, float] = MappingProxyType({})
+
+    def steps(self) -> Iterator[None]:
+        """Look again. The values are those of the look before until it is over."""
+        self.values = yield from self._take()
+
+    def value(self, name: str) -> float:
+        return self.values.get(name, 0)
+
+
 class Family:
     """All metrics of one name: those that are kept, by their tags, and those that are enumerated when they are read."""
 
@@ -91,13 +115,18 @@ class Family:
         """Name and labels as text, kept between scrapes."""
 
     def members(self) -> Iterator[tuple[Tags, float | Histogram]]:
-        """Tags and present value of each."""
-        for tags, kept in self.kept.items():
+        """Tags and present value of each. Others may have a turn of the loop between two of them: what is kept may
+        come and go meanwhile, and of what is enumerated only families on demand are read while they are written."""
+        for tags in tuple(self.kept):
+            kept = self.kept.get(tags)
+            if kept is None:
+                continue
             if isinstance(kept, Meter):
                 yield tags, kept.count
             else:
                 yield tags, kept if isinstance(kept, Histogram) else kept()
-        for labels, value in self.read():
+        read = self.read()
+        for labels, value in read if self.is_on_demand else tuple(read):
             yield _tags(labels), value
 
 
@@ -106,8 +135,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._families: dict[tuple[str, str, str], Family] = {}
-        self._reading = 0
-        """Number of the present reading."""
+        self._looks: list[SharedLook] = []
 
     def meter(self, group: str, type: str, name: str, **tags: str) -> Meter:
         meter = self._family(group, type, name, Kind.COUNTER).kept.setdefault(_tags(tags), Meter())
@@ -138,18 +166,21 @@ class Metrics:
         family = self._family(group, type, name, kind)
         family.read, family.is_on_demand = read, is_on_demand
 
-    def together(self, group: str, type: str, names: Iterable[str], read: Callable[[], Mapping[str, float]]) -> None:
-        """Gauges whose values come from one look, which is taken once for each reading of the whole registry."""
-        taken: tuple[int, Mapping[str, float]] = (-1, {})
-
-        def value(name: str) -> float:
-            nonlocal taken
-            if taken[0] != self._reading:
-                taken = (self._reading, read())
-            return taken[1][name]
-
+    def together(
+        self,
+        group: str,
+        type: str,
+        names: Iterable[str],
+        look: Callable[[], Look],
+        *,
+        kind: Kind = Kind.GAUGE,
+        **tags: str,
+    ) -> None:
+        """Gauges or counters whose values come from one look, which is taken at the begin of each reading."""
+        shared = SharedLook(look)
+        self._looks.append(shared)
         for name in names:
-            self.gauge(group, type, name, partial(value, name))
+            self._family(group, type, name, kind).kept[_tags(tags)] = partial(shared.value, name)
 
     def remove(self, *, tag: str, value: str) -> None:
         """Forget every metric that carries this tag with this value (a topic was deleted)."""
@@ -172,14 +203,17 @@ class Metrics:
         """Every name that is registered."""
         return self._families.values()
 
-    def families_of_reading(self, *, partitions: bool) -> Iterator[Family]:
-        """Begin a reading: every name, those with a member per partition only with `partitions`."""
-        self._reading += 1
+    def families_shown(self, *, partitions: bool) -> Iterator[Family]:
+        """Every name; those with a member per partition only with `partitions`."""
         return (family for family in self._families.values() if partitions or not family.is_on_demand)
+
+    def look_in_steps(self) -> Iterator[None]:
+        """Begin a reading: take all shared looks. Others may have a turn of the loop at each step."""
+        return chain.from_iterable(look.steps() for look in self._looks)
 
     def readings(self) -> Iterator[tuple[MetricName, float]]:
         """Every metric's present value; of a histogram its count."""
-        self._reading += 1
+        self._look()
         for family in self._families.values():
             for tags, value in family.members():
                 yield family.name._replace(tags=tags), value.count if isinstance(value, Histogram) else value
@@ -189,7 +223,7 @@ class Metrics:
         name."""
         family = self._families.get((group, type, name))
         wanted = _tags(tags)
-        self._reading += 1
+        self._look()
         for found, value in () if family is None else family.members():
             if found == wanted:
                 return value.count if isinstance(value, Histogram) else value
@@ -199,7 +233,8 @@ class Metrics:
         """One prometheus-client family per name that has members; with `partitions`, also those per partition."""
         from prometheus_client.core import Metric
 
-        for family in self.families_of_reading(partitions=partitions):
+        self._look()
+        for family in self.families_shown(partitions=partitions):
             name = family.prometheus
             shown = Metric(name, family.name.mbean, family.kind.value)
             for tags, value in family.members():
@@ -225,6 +260,10 @@ class Metrics:
     def exposition(self, *, partitions: bool = False) -> bytes:
         """The text that a Prometheus server scrapes; see `text_in_steps` for how to share the loop meanwhile."""
         return "".join(text_in_steps(self, partitions=partitions)).encode()
+
+    def _look(self) -> None:
+        for _ in self.look_in_steps():
+            pass
 
 
 class _Collector:

@@ -72,6 +72,9 @@ def up(
     log_level: Annotated[
         str, typer.Option(help="debug, info, warning or error.", autocompletion=complete_log_level)
     ] = "info",
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="The nodes write their logs as JSON: kraft.log.format=json.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine and wait until every broker serves."""
@@ -83,7 +86,7 @@ def up(
         "profile": profile,
         "external": external,
         "fault_control": fault_control or None,
-        "settings": settings or None,
+        "settings": [*(settings or []), *(["kraft.log.format=json"] if log_json else [])] or None,
         "racks": racks,
     }
     from kraft.deploy.launch.streams import outlive_readers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import (
+    complete_broker,
     complete_configured_broker,
     complete_group,
     complete_key,
@@ -50,6 +51,15 @@ BrokerOption = Annotated[
         autocompletion=complete_configured_broker,
     ),
 ]
+LoggersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--loggers",
+        metavar="ID",
+        help="A broker's loggers: TRACE, DEBUG, INFO, WARN, ERROR or FATAL of each, until it stops.",
+        autocompletion=complete_broker,
+    ),
+]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="GROUP", autocompletion=complete_group)]
 
 _MARKUP = re.compile(r"<[^>]*>")
@@ -75,12 +85,13 @@ def describe(
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
+    loggers: LoggersOption = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say what each setting is for.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the settings of a topic, a broker or a group, and where each value comes from."""
-    resource = _resource(topic, broker, group)
+    """Show the settings of a topic, a broker or a group and where each value comes from, or the levels of loggers."""
+    resource = _resource(topic, broker, group, loggers)
     entries = connection.run(lambda admin: admin.configs.describe(resource, documentation=explain))
     rows = [
         (
@@ -103,6 +114,7 @@ def alter(
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
+    loggers: LoggersOption = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", autocompletion=complete_setting)
     ] = None,
@@ -123,8 +135,8 @@ def alter(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a topic, a broker or a group while it runs."""
-    resource = _resource(topic, broker, group)
+    """Change settings of a topic, a broker, a group or loggers while it runs."""
+    resource = _resource(topic, broker, group, loggers)
     changes = _changes(settings or [], delete or [], append or [], subtract or [])
     _check_names(resource, settings or [], delete or [])
     connection.run(lambda admin: admin.configs.alter(resource, changes, validate_only=validate_only))
@@ -263,15 +275,19 @@ def _check_names(resource: ConfigResource, settings: list[str], delete: list[str
             warn(f"{key.name} has no effect: {key.reason}")
 
 
-def _resource(topic: str | None, broker: str | None, group: str | None) -> ConfigResource:
+def _resource(topic: str | None, broker: str | None, group: str | None, loggers: str | None) -> ConfigResource:
     from kraft.client.admin import ConfigResource, ResourceType
 
-    if sum(given is not None for given in (topic, broker, group)) != 1:
-        raise CommandFailed("give either --topic TOPIC, --broker ID or --group GROUP", code=EXIT_USAGE)
+    if sum(given is not None for given in (topic, broker, group, loggers)) != 1:
+        raise CommandFailed("give either --topic TOPIC, --broker ID, --group GROUP or --loggers ID", code=EXIT_USAGE)
     if topic is not None:
         return ConfigResource(ResourceType.TOPIC, topic)
     if group is not None:
         return ConfigResource(ResourceType.GROUP, group)
+    if loggers is not None:
+        if not loggers.isdigit():
+            raise CommandFailed(f"--loggers {loggers}: expected a broker id", code=EXIT_USAGE)
+        return ConfigResource(ResourceType.BROKER_LOGGER, loggers)
     if broker == "all":
         return ConfigResource(ResourceType.BROKER, "")
     if not (broker or "").isdigit():

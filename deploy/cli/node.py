@@ -33,7 +33,9 @@ def node(
             "--log-level", "--log.level", help="debug, info, warning or error.", autocompletion=complete_log_level
         ),
     ] = "info",
-    log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", "--json", help="Write the log as JSON, one object per line.")
+    ] = False,
     kafka_log_lines: Annotated[
         bool, typer.Option("--kafka-log-lines", help="Log in Kafka's words, too, that the node is ready.")
     ] = False,

@@ -1,9 +1,14 @@
-"""A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for."""
+"""A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for.
+
+Each logger has the level of the standard library's logger of its name, so that `kraft.node.loggers.levels` can set it.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from types import MappingProxyType
+from typing import TextIO
 from uuid import UUID
 
 import structlog
@@ -14,14 +19,27 @@ from kraft.deploy.launch.streams import lossy
 from kraft.seam.ids import encode_uuid
 
 LEVELS = ("debug", "info", "warning", "error")
+ANY_OTHER = "kraft"
+"""Name of a logger that was asked for without one."""
+NUMBERS = MappingProxyType({name.lower(): number for name, number in logging.getLevelNamesMapping().items()})
+
+
+class NamedLogger(structlog.WriteLogger):
+    """Writes the lines of one name. `levels` says which: levels may change while the process runs."""
+
+    def __init__(self, file: TextIO, name: str) -> None:
+        super().__init__(file)
+        self.levels = logging.getLogger(name)
 
 
 def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
     """Send this process's log to its standard error. What that does not take is lost, and nothing else."""
-    number = {name: getattr(logging, name.upper()) for name in LEVELS}[level]
+    logging.root.setLevel(NUMBERS[level])
+    file = lossy(sys.stderr)
     last: Processor = structlog.processors.JSONRenderer(default=_plain) if as_json else _render_line
     structlog.configure(
         processors=[
+            _drop_below_level,
             RepeatedLines(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
@@ -29,11 +47,17 @@ def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
             structlog.processors.format_exc_info,
             last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=lossy(sys.stderr)),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=lambda name=ANY_OTHER: NamedLogger(file, name),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(node=node_id)
+
+
+def _drop_below_level(logger: NamedLogger, method: str, event: EventDict) -> EventDict:
+    if not logger.levels.isEnabledFor(NUMBERS[method]):
+        raise structlog.DropEvent
+    return event
 
 
 def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:

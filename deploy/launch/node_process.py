@@ -129,7 +129,7 @@ def run_node(
 
     set_title(config, title)
     raise_file_limit()
-    configure_logs(log_level, node_id=config.node_id, as_json=log_json)
+    configure_logs(log_level, node_id=config.node_id, as_json=log_json or config.string("kraft.log.format") == "json")
     log = structlog.get_logger("kraft.deploy.launch")
     log.info("the node starts", pid=os.getpid(), roles=",".join(sorted(config.roles)))
     try:

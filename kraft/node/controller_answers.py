@@ -1,4 +1,5 @@
-"""What a controller answers without deciding anything: ApiVersions, DescribeQuorum, DescribeCluster (KIP-919)."""
+"""What a controller answers without deciding anything: ApiVersions, DescribeQuorum, DescribeCluster (KIP-919), and
+what concerns the loggers of this node alone."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from uuid import UUID
 from kraft.control import Requester
 from kraft.control.decision import ANONYMOUS
 from kraft.control.features import SUPPORTED_FEATURES
+from kraft.node.loggers.answers import alter_levels, describe_loggers
 from kraft.node.quorum import ReplicaDescription
 from kraft.wire import messages
 from kraft.wire.api_keys import CONTROLLER_APIS, ApiKey
@@ -184,6 +186,8 @@ READS: Mapping[int, Callable[[Any, Requester, Any], Any]] = MappingProxyType(
     {
         ApiKey.DESCRIBE_QUORUM: describe_quorum,
         ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+        ApiKey.DESCRIBE_CONFIGS: describe_loggers,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_levels,
     }
 )
 """(controller, who asks, request in its newest class) -> response in its newest class."""

@@ -321,6 +321,8 @@ REQUESTS: Mapping[int, Handler] = MappingProxyType(
         ApiKey.API_VERSIONS: handle_api_versions,
         ApiKey.DESCRIBE_QUORUM: partial(handle_read, ApiKey.DESCRIBE_QUORUM),
         ApiKey.DESCRIBE_CLUSTER: partial(handle_read, ApiKey.DESCRIBE_CLUSTER),
+        ApiKey.DESCRIBE_CONFIGS: partial(handle_read, ApiKey.DESCRIBE_CONFIGS),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(handle_read, ApiKey.INCREMENTAL_ALTER_CONFIGS),
         ApiKey.UPDATE_FEATURES: handle_admin,
         ApiKey.UNREGISTER_BROKER: handle_admin,
         ApiKey.ADD_RAFT_VOTER: handle_voter_change,

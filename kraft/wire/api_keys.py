@@ -297,6 +297,8 @@ Transactions in the versions before KIP-890's second part: the client itself add
 
 CONTROLLER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.API_VERSIONS, 0, 4),
+    (ApiKey.DESCRIBE_CONFIGS, 1, 4),
+    (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
     (ApiKey.DESCRIBE_QUORUM, 0, 2),
     (ApiKey.UPDATE_FEATURES, 0, 2),
     (ApiKey.DESCRIBE_CLUSTER, 0, 2),

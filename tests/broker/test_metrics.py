@@ -8,8 +8,9 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from kraft.broker.node.metrics import Kind, Metrics
-from kraft.broker.serving.metrics.text import LABELS_KEPT_MAX
+from kraft.broker.node.metrics import Kind, Look, Metrics
+from kraft.broker.serving.metrics import topics
+from kraft.broker.serving.metrics.text import HISTOGRAM_COST, LABELS_KEPT_MAX, LINES_PER_STEP, text_in_steps
 from kraft.broker.serving.metrics.topics import TopicMetrics
 from kraft.seam import InvariantError
 from kraft.seam.measures import SAMPLES_KEPT, Histogram
@@ -89,15 +90,72 @@ def test_an_mbean_name_is_kafkas() -> None:
 def test_gauges_that_are_read_together_take_one_look_for_each_reading() -> None:
     metrics, looks = Metrics(), 0
 
-    def look() -> dict[str, float]:
+    def look() -> Look:
         nonlocal looks
         looks += 1
+        yield
         return {"LeaderCount": looks, "PartitionCount": 10 * looks}
 
     metrics.together("kafka.server", "ReplicaManager", ("LeaderCount", "PartitionCount"), look)
     for number in (1, 2):
         assert [value for _, value in metrics.readings()] == [number, 10 * number]
     assert b"kafka_server_replicamanager_partitioncount 30.0" in metrics.exposition()
+
+
+def test_the_steps_of_a_look_are_pieces_of_a_text() -> None:
+    metrics, at = Metrics(), 0
+
+    def look() -> Look:
+        nonlocal at
+        while at < 3:
+            at += 1
+            yield
+        return {"LeaderCount": at}
+
+    metrics.together("kafka.server", "ReplicaManager", ("LeaderCount",), look)
+    steps = text_in_steps(metrics, partitions=False)
+    assert [(next(steps), at) for _ in range(3)] == [("", 1), ("", 2), ("", 3)]
+    assert next(steps).endswith("kafka_server_replicamanager_leadercount 3.0\n")
+    assert next(steps, None) is None
+
+
+def test_no_piece_of_a_text_has_more_lines_than_a_step() -> None:
+    metrics = Metrics()
+    for number in range(2 * LINES_PER_STEP):
+        metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic=f"t{number}")
+        metrics.gauge("kafka.server", "ReplicaManager", f"Gauge{number}", lambda: 1)
+    for number in range(LINES_PER_STEP // HISTOGRAM_COST + 1):
+        metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request=str(number))
+    pieces = list(text_in_steps(metrics, partitions=False))
+    samples = [sum(not line.startswith("#") for line in piece.splitlines()) for piece in pieces]
+    assert max(samples) <= LINES_PER_STEP
+    assert len(pieces) == 6
+    assert "".join(pieces).encode() == metrics.exposition()
+
+
+def test_metrics_that_come_and_go_between_two_pieces_do_no_harm() -> None:
+    metrics = Metrics()
+    for number in range(2 * LINES_PER_STEP):
+        metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic=f"t{number}")
+    steps = text_in_steps(metrics, partitions=False)
+    next(steps)
+    last = f"t{2 * LINES_PER_STEP - 1}"
+    metrics.remove(tag="topic", value=last)
+    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="new")
+    assert f'"{last}"' not in "".join(steps)
+
+
+def test_a_topic_that_is_forgotten_during_a_look_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "PIECES_PER_STEP", 1)
+    metrics = Metrics()
+    kept = topics.TopicMetrics(metrics)
+    for name in ("a", "b", "c"):
+        kept.of(name).messages_in.count += 10
+    steps = text_in_steps(metrics, partitions=False)
+    next(steps)
+    kept.forget("c")  # not yet looked at
+    kept.forget("a")
+    assert "kafka_server_brokertopicmetrics_messagesinpersec_total 30.0\n" in "".join(steps)
 
 
 def test_a_name_has_one_kind() -> None:

@@ -196,6 +196,54 @@ def test_a_controller_describes_the_cluster_to_who_may_alter_it() -> None:
     play(scenario)
 
 
+LOGGERS, TOPIC = 8, 2
+
+
+def logger_changes(name: str, *changes: tuple[str, int, str | None], type_: int = LOGGERS) -> Any:
+    resource = messages.nested_class(messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS), "resources")
+    config = messages.nested_class(resource, "configs")
+    configs = [messages.build(config, name=n, config_operation=operation, value=v) for n, operation, v in changes]
+    return messages.build(resource, resource_type=type_, resource_name=name, configs=configs)
+
+
+def logger_names(name: str, type_: int = LOGGERS) -> Any:
+    resource = messages.nested_class(messages.request_class(ApiKey.DESCRIBE_CONFIGS), "resources")
+    return messages.build(resource, resource_type=type_, resource_name=name, configuration_keys=["kraft.quorum"])
+
+
+def test_a_controller_active_or_not_sets_and_shows_the_levels_of_its_own_loggers() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        for number in active_and_standby(cluster):
+            client = await Client.to(seam, number)
+            for change, level in (("kraft.quorum", 0, "ERROR"), "ERROR"), (("kraft.quorum", 1, None), "WARN"):
+                wanted = [logger_changes(str(number), ("root", 0, "WARN"), change), logger_changes("7", change)]
+                done = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=wanted)
+                assert [one.error_code for one in done.responses] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+                told = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[logger_names(str(number))])
+                assert [(one.name, one.value) for one in told.results[0].configs] == [("kraft.quorum", level)]
+
+    play(scenario)
+
+
+def test_a_controller_knows_no_configs_but_loggers_and_asks_for_the_right() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        assert cluster.active is not None
+        client = await Client.to(seam, number)
+        topic = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[logger_names("t", TOPIC)])
+        assert topic.results[0].error_code == ErrorCode.INVALID_REQUEST
+        cluster.active.authorize = Nobody("DESCRIBE")
+        for key, version, resource in (
+            (ApiKey.DESCRIBE_CONFIGS, 4, logger_names(str(number))),
+            (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, logger_changes(str(number), ("kraft.quorum", 0, "INFO"))),
+        ):
+            answer = await client.ask(key, version, resources=[resource])
+            (result,) = answer.results if key is ApiKey.DESCRIBE_CONFIGS else answer.responses
+            assert result.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    play(scenario)
+
+
 def test_features_are_updated_by_the_active_controller_alone() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active, standby = active_and_standby(cluster)
@@ -477,6 +525,8 @@ def test_everything_that_is_advertised_is_answered() -> None:
         fields: dict[int, dict[str, Any]] = {
             ApiKey.DESCRIBE_QUORUM: {"topics": [quorum_topic()]},
             ApiKey.DESCRIBE_CLUSTER: {"endpoint_type": 2},
+            ApiKey.DESCRIBE_CONFIGS: {"resources": [logger_names(str(number))]},
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": [logger_changes(str(number))]},
             ApiKey.UPDATE_FEATURES: {"feature_updates": []},
             ApiKey.UNREGISTER_BROKER: {"broker_id": 77},
             ApiKey.ADD_RAFT_VOTER: {"cluster_id": None, "voter_id": 77},

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 import trio
 
+from kraft.broker.node.hosted import HostedReplicas
+from kraft.broker.node.partition import Partition
+from kraft.broker.serving.metrics import replicas
+from kraft.broker.serving.metrics.text import LINES_PER_STEP, text_in_steps
 from kraft.wire.api_keys import ApiKey
 from tests.data_plane.plane import Plane, batch, error, run
 
@@ -211,3 +218,41 @@ def test_a_fetch_session_that_makes_room_for_another_counts_as_evicted() -> None
         assert value(plane, "FetchSessionCache", "IncrementalFetchSessionEvictionsPerSec") == 1
 
     run(test, combined=1, max_incremental_fetch_session_cache_slots="1")
+
+
+def test_a_scrape_looks_at_all_replicas_once_and_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 0
+    monkeypatch.setattr(replicas, "PIECES_PER_STEP", 10)
+    everyone = HostedReplicas.__iter__
+
+    def counted(hosted: HostedReplicas) -> Iterator[Partition]:
+        nonlocal taken
+        for partition in everyone(hosted):
+            taken += 1
+            yield partition
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", partitions=101)
+        node = plane.cluster.node(1)
+        await plane.until(lambda: len(node.broker.broker.replicas.hosted) == 101)  # type: ignore[union-attr]
+        monkeypatch.setattr(HostedReplicas, "__iter__", counted)
+        before, most, text = taken, 0, ""
+        for piece in text_in_steps(node.metrics, partitions=False):
+            most, before = max(most, taken - before), taken
+            text += piece
+        assert taken == 101
+        assert most <= 11, "the first of a step is taken before the step in front of it ends"
+        assert "kafka_server_replicamanager_partitioncount 101.0\n" in text
+
+    run(test, combined=1)
+
+
+def test_partitions_are_written_in_pieces_of_a_step() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", partitions=LINES_PER_STEP + 1)
+        pieces = list(text_in_steps(plane.cluster.node(1).metrics, partitions=True))
+        samples = [sum(not line.startswith("#") for line in piece.splitlines()) for piece in pieces]
+        assert sum(samples) > 6 * LINES_PER_STEP, "six metrics per partition"
+        assert max(samples) <= LINES_PER_STEP
+
+    run(test, combined=1)

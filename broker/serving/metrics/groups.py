@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from kraft.broker.group.classic_group import GroupState
 from kraft.broker.node.coordinator_shard import ShardState
-from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.node.metrics import PIECES_PER_STEP, Kind, Labelled, Look, Metrics
 
 if TYPE_CHECKING:
+    from kraft.broker.group.coordinator import GroupCoordinator
     from kraft.broker.node.coordinator import GroupCoordinators
     from kraft.broker.serving.metrics.rates import Rates
 
 GROUP = "kafka.coordinator.group"
 GROUPS, RUNTIME = "GroupMetadataManager", "group-coordinator-metrics"
+OFFSETS = "NumOffsets"
 STATES = MappingProxyType({ShardState.LOADING: "loading", ShardState.ACTIVE: "active"})
 
 
@@ -25,8 +27,8 @@ def register_group_metrics(coordinators: GroupCoordinators, rates: Rates, metric
     """Register them once."""
     states = (*GroupState, None)
     names = {state: "NumGroups" if state is None else f"NumGroups{state.value}" for state in states}
-    metrics.together(GROUP, GROUPS, names.values(), lambda: _groups(coordinators, names))
-    metrics.gauge(GROUP, GROUPS, "NumOffsets", lambda: _offsets(coordinators))
+    metrics.together(GROUP, GROUPS, names.values(), lambda: _count_groups(coordinators, names))
+    metrics.together(GROUP, GROUPS, (OFFSETS,), lambda: _count_offsets(coordinators))
     counts, load_ms = coordinators.counts, coordinators.load_ms
 
     def counted(name: str, value: Callable[[], float]) -> None:
@@ -43,19 +45,29 @@ def register_group_metrics(coordinators: GroupCoordinators, rates: Rates, metric
     metrics.enumerate(GROUP, RUNTIME, "num-partitions", Kind.GAUGE, lambda: _partitions(coordinators))
 
 
-def _groups(coordinators: GroupCoordinators, names: dict[GroupState | None, str]) -> dict[str, float]:
+def _count_groups(coordinators: GroupCoordinators, names: dict[GroupState | None, str]) -> Look:
     counts: dict[str, float] = dict.fromkeys(names.values(), 0)
-    for shard in coordinators.shards.values():
-        if shard.machine is not None:
-            counts[names[None]] += len(shard.machine.groups)
-            for group in shard.machine.groups.values():
-                counts[names[group.state]] += 1
+    for machine in _machines(coordinators):
+        counts[names[None]] += len(machine.groups)
+        for number, group in enumerate(list(machine.groups.values()), 1):
+            counts[names[group.state]] += 1
+            if not number % PIECES_PER_STEP:
+                yield
     return counts
 
 
-def _offsets(coordinators: GroupCoordinators) -> int:
-    machines = (shard.machine for shard in coordinators.shards.values() if shard.machine is not None)
-    return sum(len(offsets) for machine in machines for offsets in machine.committed.offsets.values())
+def _count_offsets(coordinators: GroupCoordinators) -> Look:
+    total = 0
+    for machine in _machines(coordinators):
+        for number, offsets in enumerate(list(machine.committed.offsets.values()), 1):
+            total += len(offsets)
+            if not number % PIECES_PER_STEP:
+                yield
+    return {OFFSETS: total}
+
+
+def _machines(coordinators: GroupCoordinators) -> list[GroupCoordinator]:
+    return [shard.machine for shard in coordinators.shards.values() if shard.machine is not None]
 
 
 def _waiting(coordinators: GroupCoordinators) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.node.metrics import PIECES_PER_STEP, Kind, Labelled, Look, Metrics
 from kraft.broker.replica.follower import FollowerStatus
 
 if TYPE_CHECKING:
@@ -27,13 +28,15 @@ COUNTS = (
     "OfflineReplicaCount",
     "ReassigningPartitions",
 )
+PRODUCERS = "ProducerIdCount"
+MAX_LAG, FAILED = "MaxLag", "FailedPartitionsCount"
 ALWAYS_SHOWN = ("Produce", "Fetch")
 
 
 def register_replica_metrics(manager: ReplicaManager, metrics: Metrics) -> None:
     """Register them once, when the manager is made."""
     metrics.together(GROUP, REPLICAS, COUNTS, lambda: count_replicas(manager.hosted))
-    metrics.gauge(GROUP, REPLICAS, "ProducerIdCount", lambda: _producers(manager))
+    metrics.together(GROUP, REPLICAS, (PRODUCERS,), lambda: _count_producers(manager))
     proposals = manager.alter_partition
     metrics.counter(GROUP, REPLICAS, "IsrShrinksPerSec", lambda: proposals.shrinks)
     metrics.counter(GROUP, REPLICAS, "IsrExpandsPerSec", lambda: proposals.expands)
@@ -52,9 +55,13 @@ def _waiting(manager: ReplicaManager) -> Labelled:
     return [({"delayedOperation": kind}, kinds[kind]) for kind in {*ALWAYS_SHOWN, *kinds}]
 
 
-def _producers(manager: ReplicaManager) -> int:
-    logs = (partition.log for partition in manager.with_open_logs())
-    return sum(len(log.producers.entries) for log in logs if log is not None)
+def _count_producers(manager: ReplicaManager) -> Look:
+    total = 0
+    for number, partition in enumerate(manager.with_open_logs(), 1):
+        total += 0 if partition.log is None else len(partition.log.producers.entries)
+        if not number % PIECES_PER_STEP:
+            yield
+    return {PRODUCERS: total}
 
 
 def register_rates(manager: ReplicaManager, rates: Rates, metrics: Metrics) -> None:
@@ -85,10 +92,12 @@ def _requests(fetcher: LeaderFetcher) -> float:
 # counts of replicas
 
 
-def count_replicas(hosted: Iterable[Partition]) -> dict[str, float]:
+def count_replicas(hosted: Iterable[Partition]) -> Look:
     """All of COUNTS in one look at every replica."""
     total = led = under = under_min = at_min = offline = reassigning = 0
     for partition in hosted:
+        if total and not total % PIECES_PER_STEP:
+            yield
         total += 1
         offline += partition.is_offline
         state = partition.state
@@ -131,7 +140,7 @@ def _assigned(partition: Partition) -> int:
 def _register_partitions(manager: ReplicaManager, metrics: Metrics) -> None:
     def per_partition(name: str, value: Callable[[Partition], float]) -> None:
         def read() -> Labelled:
-            for partition in list(manager.hosted):  # others may have a turn between two of them
+            for partition in manager.hosted:
                 yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
 
         metrics.enumerate("kafka.cluster", "Partition", name, Kind.GAUGE, read, is_on_demand=True)
@@ -153,14 +162,17 @@ def _last_stable_lag(partition: Partition) -> int:
 
 
 def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
-    roles, own = manager.roles, {"clientId": "Replica"}
+    roles = manager.roles
 
-    def lag() -> float:
-        return max((one.lag for fetcher in roles.fetchers for one in fetcher.all_followed), default=0)
-
-    def failed() -> float:
-        stopped = FollowerStatus.STOPPED
-        return sum(one.state.status is stopped for fetcher in roles.fetchers for one in fetcher.all_followed)
+    def followed() -> Look:
+        lag = failed = 0
+        everyone = chain.from_iterable(list(fetcher.all_followed) for fetcher in list(roles.fetchers))
+        for number, one in enumerate(everyone, 1):
+            lag = max(lag, one.lag)
+            failed += one.state.status is FollowerStatus.STOPPED
+            if not number % PIECES_PER_STEP:
+                yield
+        return {MAX_LAG: lag, FAILED: failed}
 
     def by_leader(value: Callable[[LeaderFetcher], float]) -> Callable[[], Labelled]:
         def read() -> Labelled:
@@ -172,8 +184,7 @@ def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
 
         return read
 
-    metrics.gauge(GROUP, FETCHERS, "MaxLag", lag, **own)
-    metrics.gauge(GROUP, FETCHERS, "FailedPartitionsCount", failed, **own)
+    metrics.together(GROUP, FETCHERS, (MAX_LAG, FAILED), followed, clientId="Replica")
     metrics.enumerate(GROUP, STATS, "BytesPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.answer_bytes))
     metrics.enumerate(GROUP, STATS, "RequestsPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.requests))
     metrics.enumerate(

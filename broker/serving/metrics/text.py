@@ -15,34 +15,37 @@ if TYPE_CHECKING:
     from kraft.broker.node.metrics import Family, Metrics, Tags
 
 LINES_PER_STEP = 200
-"""Of a name with a member for each partition."""
+HISTOGRAM_COST = 20
+"""In lines: its samples are sorted if there are new ones."""
 LABELS_KEPT_MAX = 1024
 """Of one name: more label sets than this, which clients can make, are written anew each time."""
 TYPES = MappingProxyType({"counter": "counter", "gauge": "gauge", "summary": "summary", "info": "gauge"})
 
 
 def text_in_steps(metrics: Metrics, *, partitions: bool, names: Names = REPORTER) -> Iterator[str]:
-    """A piece for each name that has members, of those with a member per partition one for LINES_PER_STEP of them;
-    others may have a turn of the loop between two pieces."""
-    for family in list(metrics.families_of_reading(partitions=partitions)):
-        name = names.of_samples(family)
-        if name is not None:
-            yield from _family_in_steps(family, name, names)
-
-
-def _family_in_steps(family: Family, name: str, names: Names) -> Iterator[str]:
-    head = _head(family, name)
+    """The text in pieces of about LINES_PER_STEP lines, those empty in whose place a look took a step; others may have
+    a turn of the loop between two pieces."""
+    for _ in metrics.look_in_steps():
+        yield ""
     lines: list[str] = []
-    for tags, value in family.members():
-        if isinstance(value, Histogram):
-            _write_histogram(lines, family, tags, value, names)
-        else:
-            lines.append(f"{_start(family, tags, names)} {_number(value)}\n")
-        if family.is_on_demand and len(lines) >= LINES_PER_STEP:
-            yield head + "".join(lines)
-            head, lines = "", []
-    if lines:
-        yield head + "".join(lines)
+    cost = 0
+    shown = list(metrics.families_shown(partitions=partitions))
+    for family, name in ((one, name) for one in shown for name in names.of_family(one)):
+        is_first = True
+        for tags, value in family.members():
+            if is_first:
+                lines.append(_head(family, name))
+                is_first = False
+            if isinstance(value, Histogram):
+                _write_histogram(lines, family, name, tags, value, names)
+                cost += HISTOGRAM_COST
+            else:
+                lines.append(f"{_start(family, name, tags, names)} {_number(value)}\n")
+                cost += 1
+            if cost >= LINES_PER_STEP:
+                yield "".join(lines)
+                lines, cost = [], 0
+    yield "".join(lines)
 
 
 def _head(family: Family, name: str) -> str:
@@ -50,20 +53,21 @@ def _head(family: Family, name: str) -> str:
     return f"# HELP {name} {_escaped(family.name.mbean, quotes=False)}\n# TYPE {name} {kind}\n"
 
 
-def _write_histogram(lines: list[str], family: Family, tags: Tags, histogram: Histogram, names: Names) -> None:
-    name = names.of_samples(family) or ""
+def _write_histogram(
+    lines: list[str], family: Family, name: str, tags: Tags, histogram: Histogram, names: Names
+) -> None:
     for share, percentile in histogram.percentiles().items():
-        lines.append(f"{_start(family, (*tags, ('quantile', share)), names)} {_number(percentile)}\n")
-    labels = _start(family, tags, names)[len(name) :]
+        lines.append(f"{_start(family, name, (*tags, ('quantile', share)), names)} {_number(percentile)}\n")
+    labels = _start(family, name, tags, names)[len(name) :]
     lines.append(f"{name}_count{labels} {_number(histogram.count)}\n{name}_sum{labels} {_number(histogram.total)}\n")
 
 
-def _start(family: Family, tags: Tags, names: Names) -> str:
+def _start(family: Family, name: str, tags: Tags, names: Names) -> str:
     """Name and labels of a line, kept for the names that most ask for."""
     start = family.starts.get(tags) if names is REPORTER else None
     if start is None:
-        labels = ",".join(f'{names.of_label(name)}="{_escaped(value, quotes=True)}"' for name, value in tags)
-        start = (names.of_samples(family) or "") + (f"{{{labels}}}" if labels else "")
+        labels = ",".join(f'{label}="{_escaped(value, quotes=True)}"' for label, value in names.of_tags(tags))
+        start = name + (f"{{{labels}}}" if labels else "")
         if names is REPORTER and not family.is_on_demand:
             if len(family.starts) >= LABELS_KEPT_MAX:
                 family.starts.clear()

@@ -3,10 +3,9 @@ counters that are summed when somebody asks. Source: Kafka's BrokerTopicMetrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MappingProxyType
 
-from kraft.broker.node.metrics import Meter, Metrics
+from kraft.broker.node.metrics import PIECES_PER_STEP, Kind, Look, Meter, Metrics
 
 GROUP = "kafka.server"
 TYPE = "BrokerTopicMetrics"
@@ -73,8 +72,7 @@ class TopicMetrics:
         self._metrics = metrics
         self._topics: dict[str, TopicMeters] = {}
         self._gone = dict.fromkeys(NAMES, 0)
-        for attribute, name in NAMES.items():
-            metrics.counter(GROUP, TYPE, name, self._total(attribute))
+        metrics.together(GROUP, TYPE, NAMES.values(), self._totals, kind=Kind.COUNTER)
 
     def of(self, topic: str) -> TopicMeters:
         """The topic's meters, made when first asked for."""
@@ -91,9 +89,13 @@ class TopicMetrics:
                 self._gone[attribute] += meter.count
             self._metrics.remove(tag="topic", value=topic)
 
-    def _total(self, attribute: str) -> Callable[[], float]:
-        def total() -> float:
-            made = (meters.made.get(attribute) for meters in self._topics.values())
-            return self._gone[attribute] + sum(meter.count for meter in made if meter is not None)
-
-        return total
+    def _totals(self) -> Look:
+        """Over the topics of this moment and those before. A topic that is forgotten meanwhile is counted once: its
+        meters are looked at still, and what becomes of them in `_gone` is not."""
+        sums = self._gone.copy()
+        for number, meters in enumerate(list(self._topics.values()), 1):
+            for attribute, meter in meters.made.items():
+                sums[attribute] += meter.count
+            if not number % PIECES_PER_STEP:
+                yield
+        return {NAMES[attribute]: total for attribute, total in sums.items()}

@@ -63,6 +63,13 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least(1000),
     ),
     key(
+        "kraft.log.format",
+        STRING,
+        "text",
+        "The form of the node's log on standard error: text, or json with one object per line.",
+        one_of("text", "json"),
+    ),
+    key(
         "kraft.metrics.names",
         STRING,
         "reporter",

@@ -1,0 +1,129 @@
+"""The levels of this process's loggers, as the BROKER_LOGGER resource of DescribeConfigs and IncrementalAlterConfigs
+shows and sets them. Names, levels and inheritance are the standard library's, which the log of a process asks about
+each line; Kafka's levels are mapped onto its. Source: KIP-412.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+
+from kraft.wire.error_codes import ErrorCode
+
+ROOT = "root"
+LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        "FATAL": logging.CRITICAL,
+        "ERROR": logging.ERROR,
+        "WARN": logging.WARNING,
+        "INFO": logging.INFO,
+        "DEBUG": logging.DEBUG,
+        "TRACE": logging.DEBUG - 5,
+    }
+)
+LOGGERS = frozenset(
+    {
+        "kraft",
+        "kraft.broker",
+        "kraft.broker.absent_features",
+        "kraft.broker.auto_topics",
+        "kraft.broker.cleaner",
+        "kraft.broker.configs",
+        "kraft.broker.connections",
+        "kraft.broker.controller_channel",
+        "kraft.broker.dispatch",
+        "kraft.broker.fetch",
+        "kraft.broker.fetcher",
+        "kraft.broker.groups",
+        "kraft.broker.isr",
+        "kraft.broker.lifecycle",
+        "kraft.broker.logs",
+        "kraft.broker.produce",
+        "kraft.broker.producer_ids",
+        "kraft.broker.replicas",
+        "kraft.controller",
+        "kraft.deploy.launch",
+        "kraft.faults",
+        "kraft.node",
+        "kraft.peers",
+        "kraft.quorum",
+        "kraft.runtime",
+    }
+)
+"""All of ours, and their parent; those of the parts that this node does not run say nothing."""
+
+
+def logger_levels() -> dict[str, str]:
+    """Name → effective level in Kafka's words, for the root and all of our loggers."""
+    levels = {ROOT: _word(logging.root.getEffectiveLevel())}
+    levels.update((name, _word(logging.getLogger(name).getEffectiveLevel())) for name in sorted(LOGGERS))
+    return levels
+
+
+class AlterOperation(IntEnum):
+    """Kafka's AlterConfigOp."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class RefusedLevels(Exception):
+    """The loggers are not described, or none of them is changed: error and text."""
+
+    def __init__(self, error: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+def logger_levels_of(node_id: int, name: str) -> dict[str, str]:
+    """The levels of this node, asked for by `name`. RefusedLevels if that is another node's."""
+    if name != str(node_id):
+        text = f"Unexpected broker id, expected {node_id} but received {name}"
+        raise RefusedLevels(ErrorCode.INVALID_REQUEST, text)
+    return logger_levels()
+
+
+def alter_loggers(node_id: int, resource: Any, *, validate_only: bool) -> None:
+    """Do what a resource of IncrementalAlterConfigs says to this node's loggers. RefusedLevels if any of it cannot be
+    done; then nothing is."""
+    known = logger_levels_of(node_id, resource.resource_name)
+    times = Counter(config.name for config in resource.configs)
+    for config in resource.configs:
+        if times[config.name] > 1:
+            text = f"Error due to duplicate config keys: name {config.name!r} once."
+            raise RefusedLevels(ErrorCode.INVALID_REQUEST, text)
+        if config.value is None and config.config_operation != AlterOperation.DELETE:
+            raise RefusedLevels(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+    for config in resource.configs:
+        _check_change(config, known)
+    if not validate_only:
+        for config in resource.configs:
+            set_level(config.name, config.value if config.config_operation == AlterOperation.SET else None)
+
+
+def _check_change(config: Any, known: Mapping[str, str]) -> None:
+    if config.name not in known:
+        raise RefusedLevels(ErrorCode.INVALID_CONFIG, f"there is no logger {config.name}")
+    if config.config_operation == AlterOperation.SET:
+        if config.value not in LEVELS:
+            raise RefusedLevels(ErrorCode.INVALID_CONFIG, f"{config.value!r} is not a level of logger {config.name}")
+    elif config.config_operation != AlterOperation.DELETE:
+        raise RefusedLevels(ErrorCode.INVALID_REQUEST, "a logger's level can be set and deleted only")
+    elif config.name == ROOT:
+        raise RefusedLevels(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
+
+
+def set_level(name: str, word: str | None) -> None:
+    """Set a logger's level; None gives it back to its parent."""
+    logger = logging.root if name == ROOT else logging.getLogger(name)
+    logger.setLevel(logging.NOTSET if word is None else LEVELS[word])
+
+
+def _word(level: int) -> str:
+    return next((word for word, number in LEVELS.items() if level >= number), "TRACE")
