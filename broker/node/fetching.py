@@ -375,7 +375,7 @@ class FetchOperation(Parked):
             if not self.is_watching:
                 self._watch()
             reads = [read for read in reads if kept.note_told(*read) or self.is_full]
-        elif self.is_watching:
+        else:
             kept.close()
         self._answer(reads, throttle_ms)
         if self.is_long:
