@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchSession, TopicKey
-from kraft.broker.node.fetching import NO_TOPIC_ID, STEP_PARTITIONS, FetchOperation
+from kraft.broker.node.fetching import NO_TOPIC_ID, FetchOperation
 from kraft.broker.node.partition_reading import FetchParams
 from kraft.broker.node.turns import Steps
 from kraft.wire.error_codes import ErrorCode
@@ -34,6 +34,8 @@ TURN_BYTES = 512
 """Of a request, what names so many partitions that they cost about what a request of one does."""
 LONG_BYTES = 16 * 1024
 """A longer request names so many partitions, some hundreds, that it is handled in turns."""
+STEP_PARTITIONS = 256
+"""Partitions, or topics with none, that a new session gets in one step."""
 
 
 def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> Steps | None:
@@ -55,26 +57,27 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
 def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, body: bytes) -> Steps:
     """The same in steps, on a connection that is paused until the request is answered. A session that is new is known
     to nobody else; one that goes on changes at once."""
-    connection, memory = request.connection, broker.gates.memory
+    memory = broker.gates.memory
     memory.take(len(body))
-    operation = None
     try:
         yield
         fetch = yield from decode_fetch_request_in_steps(request.api_version, body)
         kept = _find_session(broker, request, fetch)
-        if kept is None:
-            return
-        if fetch.session_epoch > INITIAL_EPOCH:
-            _take_wishes(kept, fetch)
-            _operation(broker, request, session, fetch, kept).start()
-            return
-        yield from _begin_session(kept, fetch)
-        operation = _operation(broker, request, session, fetch, kept)
+        is_new = kept is not None and fetch.session_epoch <= INITIAL_EPOCH
+        if kept is not None and is_new:
+            yield from _begin_session(kept, fetch)
+    except Exception:
+        request.connection.resume()
+        raise
     finally:
         memory.give(len(body))
-        if operation is None:
-            connection.resume()
-    yield from operation.start_in_steps()
+    if kept is not None and is_new:
+        _operation(broker, request, session, fetch, kept).start_long()
+        return
+    request.connection.resume()
+    if kept is not None:
+        _take_wishes(kept, fetch)
+        _operation(broker, request, session, fetch, kept).start()
 
 
 def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest) -> FetchSession | None:
@@ -157,12 +160,13 @@ def _begin_session(kept: FetchSession, fetch: FetchRequest) -> Steps:
     wanted = 0
     for name, topic_id, partitions in fetch.topics:
         key = _topic_key(name, topic_id)
+        wanted += 1
         for start in range(0, len(partitions), STEP_PARTITIONS):
             _want(kept, key, partitions[start : start + STEP_PARTITIONS])
             wanted += min(len(partitions), STEP_PARTITIONS)
-            if wanted >= STEP_PARTITIONS:
-                wanted = 0
-                yield
+        if wanted >= STEP_PARTITIONS:
+            wanted = 0
+            yield
 
 
 def _topic_key(name: str | None, topic_id: UUID | None) -> TopicKey:

@@ -22,6 +22,7 @@ from kraft.broker.node.turns import Steps, Turns
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.framing import EMPTY
 from kraft.wire.messages import CannotEncode
 from kraft.wire.request_meter import request_name
 from kraft.wire.rpc import InternalKey
@@ -44,6 +45,7 @@ INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
 
 
 STEPS_ENDED = object()
+"""In the place of a step."""
 LONG_REQUEST_BYTES = 2 * 1024
 """A longer request names some hundred things or more. Those are handled one after the other, whoever sent them."""
 
@@ -135,6 +137,7 @@ class Dispatcher:
             connection.session = session
         if isinstance(request, LongRequest):
             request.body = memoryview(bytearray(request.body))  # a writable view, as ever
+            self._broker.gates.memory.take(len(request.body))
             self.go_on(request, self._in_turns(request, session))
             return
         try:
@@ -150,7 +153,12 @@ class Dispatcher:
     def _in_turns(self, request: Request, session: Session) -> Steps:
         """A handler's work on what may take it long: not in the connection's turn, but when no other such work is left
         from before. One of these is under way at a time, however many connections send them."""
-        steps = self._handlers[request.api_key](self._broker, request, session)
+        size = len(request.body)
+        try:
+            steps = self._handlers[request.api_key](self._broker, request, session)
+        finally:
+            request.body = EMPTY
+            self._broker.gates.memory.give(size)
         yield
         if steps is not None:
             yield from steps
@@ -171,7 +179,8 @@ class Dispatcher:
         self._turns.start()
 
     def _each(self, request: Request, steps: Steps) -> Iterator[Callable[[], None]]:
-        """`steps` as calls, until one is the last, or raises, or nobody waits for the answer any more."""
+        """`steps` as calls, until one is the last, or raises, or nobody waits for the answer any more. The first is
+        always made: what was received whole is handled, though its connection may have ended meanwhile."""
         is_over = False
 
         def step() -> None:
@@ -186,8 +195,9 @@ class Dispatcher:
                 return
             is_over = False
 
-        while not is_over and not request.connection.is_closed:
+        while not is_over:
             yield step
+            is_over = is_over or request.connection.is_closed
         steps.close()
 
     async def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
@@ -220,8 +230,10 @@ def _resuming(connection: ServerConnection, steps: Steps) -> Steps:
     """`steps`, after which a paused connection goes on: what is begun and waits is one request of each."""
     try:
         yield from steps
-    finally:
+    except Exception:
         connection.resume()
+        raise
+    connection.resume()
 
 
 def _principal(transport: Transport) -> str:

@@ -1,13 +1,13 @@
 """A fetch on its way: read what it asks for, answer, or park until there is enough to tell.
 
 Invariants: it is answered once; a parked fetch is looked at only at the end of a pass in which one of its partitions
-changed, and then everything is read afresh; records leave as file ranges. A fetch of very many partitions does all that
-in steps, between which others have their turns. Source: Kafka's DelayedFetch and FetchSession (KIP-227).
+changed, and then everything is read afresh; records leave as file ranges. What is read, and that it parks, is one step:
+no change comes between. A long fetch takes that step from the queue of long requests, also when it is woken.
+Source: Kafka's DelayedFetch and FetchSession (KIP-227).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -48,24 +48,10 @@ sets a client back by more."""
 ANSWER_PARTITIONS_MAX = 250
 """Of a session's partitions that have something to tell, so many are told in one answer, so that neither side is busy
 with it for long; the others come first in the next one."""
-STEP_PARTITIONS = 256
-"""A fetch in steps (`start_in_steps`) looks at so many partitions in each: some milliseconds on a slow day."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
 """An entry, its answer, and how many bytes of records are in it."""
-
-
-class Answer:
-    """An answer in the making. `rows` are those of the topic `latest`, the last of `topics`."""
-
-    __slots__ = ("hinted", "latest", "rows", "topics")
-
-    def __init__(self) -> None:
-        self.topics: list[Any] = []
-        self.rows: list[FetchResult] = []
-        self.latest: TopicKey | None = None
-        self.hinted: list[CurrentLeader] = []
 
 
 class FetchOperation(Parked):
@@ -80,10 +66,9 @@ class FetchOperation(Parked):
         "is_final",
         "is_follower",
         "is_full",
-        "is_in_steps",
-        "is_reading",
+        "is_long",
+        "is_queued",
         "is_watching",
-        "is_woken",
         "kept",
         "max_wait_ms",
         "min_bytes",
@@ -125,7 +110,7 @@ class FetchOperation(Parked):
         self.is_done = False
         self.is_final = not kept.partitions
         self.is_watching = kept.session_id != 0
-        self.is_in_steps = self.is_reading = self.is_woken = False
+        self.is_long = self.is_queued = False
 
     # life
 
@@ -136,11 +121,11 @@ class FetchOperation(Parked):
             previous.give_way()
         self._try()
 
-    def start_in_steps(self) -> Steps:
-        """The same for a full fetch of very many partitions. Until it is answered the connection is paused, by whoever
-        calls this."""
-        self.is_in_steps = True
-        yield from self._try_in_steps()
+    def start_long(self) -> None:
+        """The same for a fetch of very many partitions, in a step of its own. Its connection is paused until it is
+        answered."""
+        self.is_long = True
+        self._try_or_end()
 
     def wake(self) -> None:
         """One of the partitions changed in this pass."""
@@ -166,14 +151,18 @@ class FetchOperation(Parked):
 
     def _go_on(self) -> None:
         """Try again, outside of the request's turn: what that raises is this fetch's trouble, and its end."""
-        if not self.is_in_steps:
+        if not self.is_long:
             self.broker.finish(self.request, self._try_or_end)
-        elif self.is_reading:
-            self.is_woken = True
-        else:
-            steps = self._try_in_steps()
-            next(steps)  # what has begun ends in order, also if its client is gone before its turn
-            self.broker.go_on(self.request, steps)
+        elif not self.is_queued:
+            self.is_queued = True
+            self.broker.go_on(self.request, self._try_in_turn())
+
+    def _try_in_turn(self) -> Steps:
+        """One step, with all that has changed until then."""
+        self.is_queued = False
+        if not self.is_done:
+            self._try_or_end()
+        yield
 
     def _try_or_end(self) -> None:
         try:
@@ -187,64 +176,36 @@ class FetchOperation(Parked):
         self._end()
         if not self.kept.session_id:
             self.kept.close()
+        if self.is_long:
+            self.request.connection.resume()
 
     def _try(self) -> None:
         try:
             reads, size, is_urgent, waits_for_log = self._read()
         except (ColdRead, NotInMemory) as cold:
-            self._bring_in(cold)
+            self.kept.parked = self
+            self.warms += 1
+            if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
+                self._give_up(cold)
+                return
+            self.broker.answer_later(self.request, self._warm, cold)
             return
-        if self._is_enough(size, is_urgent, waits_for_log):
+        if self.is_final or is_urgent:
+            self._finish(reads, size)
+        elif waits_for_log:
+            self._park(max(self.max_wait_ms, LOG_WAIT_MS_MIN))
+        elif size >= self.min_bytes or self.max_wait_ms <= 0:
             self._finish(reads, size)
         else:
-            self._park(waits_for_log)
+            self._park(self.max_wait_ms)
 
-    def _try_in_steps(self) -> Steps:
-        """What changes meanwhile is looked at afterwards, in steps again, if it must wait for more."""
-        self.is_reading = is_again = True
-        try:
-            yield
-            while is_again:
-                self.is_woken = False
-                reads, size, is_urgent, waits_for_log = yield from self._read_in_steps()
-                if self.is_done:
-                    return
-                if self._is_enough(size, is_urgent, waits_for_log):
-                    yield from self._finish_in_steps(reads, size)
-                    return
-                is_again = self.is_woken
-            self._park(waits_for_log)
-        except (ColdRead, NotInMemory) as cold:
-            self._bring_in(cold)
-        except BaseException:  # also if nobody waits for the answer any more, and the steps are left
-            self._abandon()
-            raise
-        finally:
-            self.is_reading = False
-
-    def _is_enough(self, size: int, is_urgent: bool, waits_for_log: bool) -> bool:
-        """What was read is answered now."""
-        if self.is_final or is_urgent:
-            return True
-        return not waits_for_log and (size >= self.min_bytes or self.max_wait_ms <= 0)
-
-    def _bring_in(self, cold: ColdRead | NotInMemory) -> None:
-        """Wait for what is not in memory."""
-        self.kept.parked = self
-        self.warms += 1
-        if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
-            self._give_up(cold)
-            return
-        self.broker.answer_later(self.request, self._warm, cold)
-
-    def _park(self, waits_for_log: bool) -> None:
+    def _park(self, wait_ms: int) -> None:
         """Wait until a partition changes, or the time is over that began with the first wait."""
         self.kept.parked = self
         if not self.is_watching:
             self._watch()
         if self.bucket < 0:
             replicas = self.broker.replicas
-            wait_ms = max(self.max_wait_ms, LOG_WAIT_MS_MIN) if waits_for_log else self.max_wait_ms
             replicas.deadlines.add(self, replicas.clock.monotonic_ms() + wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
@@ -276,41 +237,15 @@ class FetchOperation(Parked):
         """Read what may have something to tell, in order: at least ANSWER_PARTITIONS_MAX of a session's partitions, and
         on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
         them cannot wait, or others come next), and whether one would be another if its log were open: then it waits."""
-        kept = self.kept
-        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
-        entries = kept.partitions.values() if self.is_full else kept.in_turn(bound)
-        reads: list[Read] = []
-        total, is_urgent, waits_for_log = self._read_entries(entries, bound, reads, 0)
-        self.counts_progress = self.counts_progress and waits_for_log
-        return reads, total, is_urgent, waits_for_log
-
-    def _read_in_steps(self) -> Generator[None, None, tuple[list[Read], int, bool, bool]]:
-        """The same, of a full fetch. Each partition is watched from before it is read."""
-        self.is_watching = True
-        reads: list[Read] = []
-        total, is_urgent, waits_for_log = 0, False, False
-        entries = list(self.kept.partitions.values())
-        for start in range(0, len(entries), STEP_PARTITIONS):
-            if self.is_done:
-                break
-            piece = entries[start : start + STEP_PARTITIONS]
-            total, cannot_wait, waits = self._read_entries(piece, STEP_PARTITIONS, reads, total)
-            is_urgent, waits_for_log = is_urgent or cannot_wait, waits_for_log or waits
-            yield
-        self.counts_progress = self.counts_progress and waits_for_log
-        return reads, total, is_urgent, waits_for_log
-
-    def _read_entries(
-        self, entries: Iterable[FetchedPartition], bound: int, reads: list[Read], total: int
-    ) -> tuple[int, bool, bool]:
-        """Read these into `reads`, in which there are `total` bytes. The bytes in it then, and what `_read` says."""
-        is_follower = self.is_follower
+        kept, is_follower = self.kept, self.is_follower
         allowed = is_follower and self.broker.gates.authorizer.authorize(
             self.session, Operation.CLUSTER_ACTION, CLUSTER
         )
+        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
         answers_news = is_follower or self.is_final
-        left, has_news, is_urgent, waits_for_log = self.bytes_max - total, False, False, False
-        for number, entry in enumerate(entries):
+        reads: list[Read] = []
+        left, total, has_news, is_urgent, waits_for_log = self.bytes_max, 0, False, False, False
+        for number, entry in enumerate(kept.partitions.values() if self.is_full else kept.in_turn(bound)):
             if number >= bound and (is_urgent or total >= self.min_bytes or (has_news and answers_news)):
                 is_urgent = is_urgent or not waits_for_log
                 if self.counts_progress:
@@ -330,7 +265,8 @@ class FetchOperation(Parked):
             elif size or entry.differs(result):
                 has_news = True
             reads.append((entry, result, size))
-        return total, is_urgent, waits_for_log
+        self.counts_progress = self.counts_progress and waits_for_log
+        return reads, total, is_urgent, waits_for_log
 
     def _read_entry(
         self, entry: FetchedPartition, left: int, *, at_least_one: bool, allowed: bool
@@ -420,8 +356,6 @@ class FetchOperation(Parked):
 
     def _end(self) -> None:
         """It waits no more."""
-        if self.is_in_steps and not self.is_done:
-            self.request.connection.resume()
         self.is_done = True
         if self.bucket >= 0:
             self.broker.replicas.deadlines.remove(self)
@@ -430,23 +364,6 @@ class FetchOperation(Parked):
             self.kept.parked = None
 
     def _finish(self, reads: list[Read], size: int) -> None:
-        throttle_ms = self._settle(size)
-        answer = Answer()
-        if not throttle_ms:
-            self._tell(reads, answer)
-        self._respond(answer, throttle_ms)
-
-    def _finish_in_steps(self, reads: list[Read], size: int) -> Steps:
-        throttle_ms = self._settle(size)
-        answer = Answer()
-        if not throttle_ms:
-            for start in range(0, len(reads), STEP_PARTITIONS):
-                self._tell(reads[start : start + STEP_PARTITIONS], answer)
-                yield
-        self._respond(answer, throttle_ms)
-
-    def _settle(self, size: int) -> int:
-        """It is to be answered with so many bytes of records, or, if this returns a throttle time (ms), with none."""
         replicas, kept = self.broker.replicas, self.kept
         self._end()
         throttle_ms = 0
@@ -454,14 +371,18 @@ class FetchOperation(Parked):
             throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
         if throttle_ms:
             mute(self.broker, self.request, throttle_ms)
+            reads = []
         elif self.session_epoch == INITIAL_EPOCH:
             replicas.fetch_sessions.keep(kept, kept.used_ms)
         if kept.session_id:
             if not self.is_watching:
                 self._watch()
-        elif self.is_watching:
+            reads = [read for read in reads if kept.note_told(*read) or self.is_full]
+        else:
             kept.close()
-        return throttle_ms
+        self._answer(reads, throttle_ms)
+        if self.is_long:
+            self.request.connection.resume()
 
     def _watch(self) -> None:
         self.is_watching = True
@@ -487,14 +408,15 @@ class FetchOperation(Parked):
         else:
             meters.bytes_out.count += size
 
-    def _tell(self, reads: list[Read], answer: Answer) -> None:
-        """Put into the answer what the asker does not know."""
-        kept, by_id, meter = self.kept, self.kept.uses_topic_ids, self.request.connection.meter
-        has_session, is_full = kept.session_id != 0, self.is_full
-        topics, rows, latest, hinted = answer.topics, answer.rows, answer.latest, answer.hinted
-        for entry, result, size in reads:
-            if has_session and not kept.note_told(entry, result, size) and not is_full:
-                continue
+    def _answer(self, told: list[Read], throttle_ms: int) -> None:
+        version, by_id = self.params.version, self.kept.uses_topic_ids
+        meter = self.request.connection.meter
+        meter.fetched_partitions += len(told)
+        topics: list[Any] = []
+        rows: list[FetchResult] = []
+        latest: TopicKey | None = None
+        hinted: list[CurrentLeader] = []
+        for entry, result, size in told:
             self._count(entry, result, size)
             if result.error_code:
                 result = self._told_error(entry, result)
@@ -506,15 +428,10 @@ class FetchOperation(Parked):
                 latest, rows = key, []
                 topics.append((None, key, rows) if by_id else (key, None, rows))
             rows.append(result)
-        answer.rows, answer.latest = rows, latest
-
-    def _respond(self, answer: Answer, throttle_ms: int) -> None:
-        hinted = answer.hinted
-        self.request.connection.meter.fetched_partitions += sum(len(rows) for _, _, rows in answer.topics)
         self.request.respond(
             *encode_fetch_response(
-                self.params.version,
-                answer.topics,
+                version,
+                topics,
                 throttle_time_ms=throttle_ms,
                 session_id=self.kept.session_id,
                 node_endpoints=endpoints_of(self.broker.image, hinted, self.session.listener) if hinted else (),

@@ -37,8 +37,8 @@ connection alone get what the pass has left, if that is more."""
 TURNS_SHARE_NS = 500_000
 """One of several goes on for so long, before the next."""
 SLOW_NS = 3_000_000
-"""Who took so long when it was ready last comes after the others when it is ready again, one in each pass at least:
-however many there are of those, the others wait for one of them."""
+"""A connection that took longer the last time it was ready is handled after the others when it is ready again. A pass
+handles one of these at least, and usually no more: however many there are, the others wait for one of them."""
 SEND_BYTES_PER_PASS = 4 << 20
 SEND_BYTES_MIN = 128 * 1024
 """Connections that are settled in one pass share what is sent in it; each may send so much."""
@@ -277,7 +277,7 @@ class Driver:
                 continue
             target.on_ready(mask)
             ready_ns = now()
-            if ready_ns - began_ns > SLOW_NS:
+            if ready_ns - began_ns > SLOW_NS and fd in self.channels:
                 slow.add(fd)
             if turns:
                 self._go_on(target, ready_ns + PASS_NS_MAX // len(events))

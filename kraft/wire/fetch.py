@@ -91,8 +91,8 @@ _TAG_REPLICA_STATE = 1
 
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Work that ends a step at each `yield`."""
+StepsTo = Generator[None, None, T]
+"""Work with a step between two yields, which returns a T."""
 STEP_ROWS = 512
 """So many partitions, or topics with none, are parsed in a step."""
 
@@ -113,7 +113,7 @@ def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
             return request
 
 
-def decode_fetch_request_in_steps(version: int, body: Buffer) -> Steps[FetchRequest]:
+def decode_fetch_request_in_steps(version: int, body: Buffer) -> StepsTo[FetchRequest]:
     """As `decode_fetch_request`, a step at a time: for a request that names very many partitions."""
     try:
         return (yield from _decode(version, memoryview(body)))
@@ -121,7 +121,7 @@ def decode_fetch_request_in_steps(version: int, body: Buffer) -> Steps[FetchRequ
         raise WireError(f"Fetch version {version} ends too soon ({len(body)} bytes)") from None
 
 
-def _decode(version: int, body: memoryview) -> Steps[FetchRequest]:
+def _decode(version: int, body: memoryview) -> StepsTo[FetchRequest]:
     is_flexible = version >= FIRST_FLEXIBLE
     replica_id, position = -1, 0
     if version < FIRST_VERSION_WITH_REPLICA_STATE:
@@ -165,7 +165,7 @@ def _decode_request_tags(version: int, body: memoryview, position: int, request:
         request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(tags[_TAG_REPLICA_STATE])
 
 
-def _decode_topics(version: int, body: memoryview, position: int) -> Steps[tuple[list[FetchTopic], int]]:
+def _decode_topics(version: int, body: memoryview, position: int) -> StepsTo[tuple[list[FetchTopic], int]]:
     is_flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_count if is_flexible else read_array_count
     decode_partitions = _decode_partitions if is_flexible else _decode_plain_partitions
@@ -185,6 +185,9 @@ def _decode_topics(version: int, body: memoryview, position: int) -> Steps[tuple
             if rows >= STEP_ROWS:
                 rows = 0
                 yield
+        if rows >= STEP_ROWS:
+            rows = 0
+            yield
         if is_flexible:
             position = skip_tagged_fields(body, position, len(body))
         topics.append((name, topic_id, partitions))
@@ -260,18 +263,21 @@ def _decode_plain_partitions(
     return partitions, position
 
 
-def _decode_forgotten(version: int, body: memoryview, position: int) -> Steps[tuple[Sequence[ForgottenTopic], int]]:
+def _decode_forgotten(version: int, body: memoryview, position: int) -> StepsTo[tuple[Sequence[ForgottenTopic], int]]:
     is_flexible = version >= FIRST_FLEXIBLE
     read_count = read_compact_array_count if is_flexible else read_array_count
     count, position = read_count(body, position)
     forgotten: list[ForgottenTopic] = []
-    for number in range(count):
-        if number and not number % STEP_ROWS:
+    rows = 0
+    for _ in range(count):
+        if rows >= STEP_ROWS:
+            rows = 0
             yield
         name, topic_id, position = read_topic(version, body, position)
         partition_count, position = read_count(body, position)
         partitions = struct.unpack_from(f">{max(partition_count, 0)}i", body, position)
         position += 4 * len(partitions)
+        rows += 1 + len(partitions)
         if is_flexible:
             position = skip_tagged_fields(body, position, len(body))
         forgotten.append((name, topic_id, partitions))

@@ -44,7 +44,6 @@ SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
             "kraft.broker.api.list_offsets:STEP_PARTITIONS": 1,
             "kraft.broker.api.fetch:LONG_BYTES": 0,
             "kraft.broker.api.fetch:STEP_PARTITIONS": 1,
-            "kraft.broker.node.fetching:STEP_PARTITIONS": 1,
             "kraft.broker.node.broker_node:LONG_REQUEST_BYTES": 64,
         },
         SLICES: {

@@ -16,6 +16,7 @@ from kraft.broker.node.turns import Steps
 from kraft.seam import CloseReason, InvariantError, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
+from kraft.wire.budget import MemoryBudget
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, decode_rpc, encode_rpc
 from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
@@ -172,6 +173,44 @@ def test_a_long_request_that_fails_in_its_turn_is_told_and_the_others_go_on() ->
     assert clients["good"].answers() == [b"good"]
 
 
+def test_a_long_request_is_handled_though_its_connection_has_ended_before_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
+    handled: list[str] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        handled.append(session.client_id)
+        request.respond(b"")
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    clients = [stage.connect() for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.send(ApiKey.METADATA, 4, _describing(topics=100), client_id=f"client {number}")
+    clients[1].connection.closed(CloseReason.PEER)
+    stage.run_tasks()
+    assert handled == ["client 0", "client 1"]
+
+
+def test_the_body_of_a_long_request_is_counted_until_it_is_handled_and_then_given_back() -> None:
+    waiting: list[Request] = []
+    counted: list[int] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        waiting.append(request)
+        counted.append(broker.gates.memory.used_bytes)
+        assert len(request.body) > 1_000
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    client = stage.connect()
+    client.send(ApiKey.METADATA, 4, _describing(topics=1_000))
+    stage.run_tasks()
+    assert counted[0] > 1_000
+    assert len(waiting[0].body) == 0
+    client.connection.closed(CloseReason.PEER)
+    assert stage.memory.used_bytes == 0
+
+
 def test_requests_and_connections_are_counted() -> None:
     harness = BrokerHarness()
     client = harness.connect()
@@ -203,6 +242,10 @@ class dispatching:  # noqa: N801 - reads as a verb in the tests
         harness.broker._start_task = self._tasks.append
         self._dispatcher = Dispatcher(harness.broker, dict.fromkeys(HANDLERS, handler), limits=limits or ServerLimits())
         self._dispatcher.release_requests()
+
+    @property
+    def memory(self) -> MemoryBudget:
+        return self._dispatcher._broker.gates.memory
 
     def run_tasks(self) -> None:
         """What the broker does in the background, to its end."""

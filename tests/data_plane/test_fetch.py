@@ -32,7 +32,6 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "in steps":
         monkeypatch.setattr(fetch_api, "LONG_BYTES", 0)
         monkeypatch.setattr(fetch_api, "STEP_PARTITIONS", 1)
-        monkeypatch.setattr(fetching, "STEP_PARTITIONS", 1)
         monkeypatch.setattr(wire_fetch, "STEP_ROWS", 1)
         monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
 
@@ -552,27 +551,99 @@ def test_a_fetch_of_very_many_partitions_lets_others_have_their_turns(monkeypatc
 
 def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
-    looked_at: list[None] = []
-    read = fetching.FetchOperation._read_entries
+    wanted: list[int] = []
+    want = fetch_api._want
 
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         client = await plane.another_client()
+        broker = plane.cluster.node(1).broker
+        assert broker is not None
 
-        def read_and_cut(operation: fetching.FetchOperation, *arguments: Any) -> Any:
-            looked_at.append(None)
-            operation.request.connection.close("the peer has gone")
-            return read(operation, *arguments)
+        def want_and_cut(kept: FetchSession, *arguments: Any) -> None:
+            wanted.append(len(arguments[-1]))
+            for connection in list(broker.broker.dispatcher._connections.values()):
+                connection.close("the peer has gone")
+            want(kept, *arguments)
 
-        monkeypatch.setattr(fetching.FetchOperation, "_read_entries", read_and_cut)
+        monkeypatch.setattr(fetch_api, "_want", want_and_cut)
         with pytest.raises(ConnectionError):
             await _ask_long(plane, client, max_wait_ms=60_000)
         await plane.world.sleep_ms(1_000)
-        broker = plane.cluster.node(1).broker
-        assert broker is not None
-        assert len(looked_at) == 1
+        assert sum(wanted) < 2_000
         assert not plane.partition("orders").watchers
         assert broker.broker.gates.memory.used_bytes == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("turns_before", range(8))
+def test_a_record_that_comes_while_a_long_fetch_begins_ends_its_wait(
+    turns_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=500)
+        other, client = await plane.another_client(), await plane.another_client()
+        began_ns = plane.world.now_ns
+
+        async def produce() -> None:
+            for _ in range(turns_before):
+                await trio.lowlevel.checkpoint()
+            await plane.produce("many", batch("news"), 3, client=other)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce)
+            wishes = [("many", index, 0) for index in range(500)]
+            response = await plane.fetch_many(wishes, client=client, max_wait_ms=10_000)
+        assert told(response)["many", 3][1] > 0
+        assert plane.world.now_ns - began_ns < 5_000_000_000
+
+    run(test)
+
+
+def test_a_long_fetch_that_is_woken_again_and_again_lets_other_long_requests_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
+    monkeypatch.setattr(fetch_api, "LONG_BYTES", 1_000)
+    reads: list[None] = []
+    read = fetching.FetchOperation._read
+
+    def counted(operation: fetching.FetchOperation) -> Any:
+        if operation.is_long:
+            reads.append(None)
+        return read(operation)
+
+    monkeypatch.setattr(fetching.FetchOperation, "_read", counted)
+
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("many", partitions=100)
+        fetcher, asker = await plane.another_client(), await plane.another_client()
+        is_over, is_answered = trio.Event(), trio.Event()
+
+        async def fetch() -> None:
+            wishes = [("many", index, 0) for index in range(100)]
+            await plane.fetch_many(wishes, client=fetcher, max_wait_ms=1_000, min_bytes=2**28)
+            is_over.set()
+
+        async def produce(client: AskingClient) -> None:
+            while not is_answered.is_set():
+                await plane.produce("many", batch("one"), client=client)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            for _ in range(3):
+                nursery.start_soon(produce, await plane.another_client())
+            await plane.until(lambda: len(reads) > 5)
+            before = len(reads)
+            topic = messages.nested_class(messages.request_class(ApiKey.METADATA), "topics")
+            names = [messages.build(topic, name=f"a topic {number}") for number in range(300)]
+            await asker.ask(ApiKey.METADATA, 4, topics=names)
+            is_answered.set()
+            assert not is_over.is_set()
+            assert len(reads) - before < 20
 
     run(test)
 
@@ -615,19 +686,20 @@ def test_a_long_fetch_that_does_not_parse_ends_its_connection_alone() -> None:
     run(test)
 
 
-def test_a_fetch_that_waited_without_a_session_leaves_no_cycle_of_objects() -> None:
+@pytest.mark.parametrize("max_wait_ms", [0, 10], ids=["answered at once", "after a wait"])
+def test_a_fetch_without_a_session_leaves_no_cycle_of_objects(max_wait_ms: int) -> None:
     def alive() -> int:
         return sum(type(one) is fetching.FetchedPartition for one in gc.get_objects())
 
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
-        await plane.fetch("orders", 1, max_wait_ms=10, version=4)
+        await plane.fetch("orders", 1, max_wait_ms=max_wait_ms, version=4)
         gc.collect()
         before = alive()
         gc.disable()
         try:
             for _ in range(5):
-                await plane.fetch("orders", 1, max_wait_ms=10, version=4)
+                await plane.fetch("orders", 1, max_wait_ms=max_wait_ms, version=4)
             assert alive() <= before
         finally:
             gc.enable()

@@ -322,6 +322,7 @@ def test_slow_descriptors_come_after_the_others_and_one_of_them_in_each_pass(mon
     targets = {name: Slow(name, heard, clock, work_ns[name]) for name in work_ns}
     for name, (read, _) in pipes.items():
         driver.add(read, targets[name], select.EPOLLIN)
+        driver.channels[read] = targets[name]  # type: ignore[assignment]
     ready = {name: (read, select.EPOLLIN) for name, (read, _) in pipes.items()}
     for name in "xy":
         driver.run_pass([ready[name]])
