@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Run the image: its default, with variables, with a read-only root filesystem; each must become ready and stop at SIGTERM.
+
+fail() { echo "FAILED: $1" >&2; podman logs "${2:-node}" 2>&1 | tail -30 >&2; exit 1; }
+
+start() { # start NAME ARGUMENTS-OF-PODMAN-RUN…: a container in the background, health checks by hand
+  podman run --detach --quiet --network host --name "$@" > /dev/null
+}
+
+# await_health NAME: the image's health check, run by podman, until it passes; it has to within 60 s
+await_health() {
+  local began=$SECONDS
+  until podman healthcheck run "$1" > /dev/null 2>&1; do
+    [ "$(podman inspect --format '{{.State.Running}}' "$1")" = true ] || fail "$1 ended before it was healthy" "$1"
+    [ $((SECONDS - began)) -lt 60 ] || fail "$1 is not healthy after 60 s" "$1"
+    sleep 0.2
+  done
+}
+
+# stop NAME: SIGTERM; the node ends by itself with code 0 and says so
+stop() {
+  podman kill --signal TERM "$1" > /dev/null
+  [ "$(timeout 60 podman wait "$1")" = 0 ] || fail "$1 did not end with code 0 within 60 s of SIGTERM" "$1"
+  podman logs "$1" 2>&1 | grep -q "the node has stopped" || fail "$1 did not stop cleanly" "$1"
+  podman rm --force "$1" > /dev/null
+}
+
+inside() { podman exec "$1" sh -c "$2"; }
+
+round_trip() { # round_trip NAME PORT
+  inside "$1" "echo hello | kraft produce orders --bootstrap localhost:$2 && kraft consume orders -n 1 --bootstrap localhost:$2" \
+    | grep -q hello || fail "$1: the record did not come back" "$1"
+}
+
+start node "$IMAGE"
+await_health node
+[ "$(inside node 'id -u')" = 1000 ] || fail "the node does not run as user 1000"
+for line in "Transitioning from RECOVERY to RUNNING" "Kafka Server started" "[KafkaServer id=1] started"; do
+  [ "$(podman logs node 2>&1 | grep -cF "$line")" = 1 ] || fail "the line '$line' is not once in the log"
+done
+round_trip node 9092
+stop node
+echo "ok: single node by default, user 1000, healthy, a record produced and consumed, SIGTERM"
+
+start node --env KAFKA_NODE_ID=7 --env KAFKA_PROCESS_ROLES=broker,controller --env KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER \
+  --env KAFKA_LISTENERS=PLAINTEXT://:19092,CONTROLLER://:19093 --env KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:19092 \
+  --env KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT \
+  --env KAFKA_CONTROLLER_QUORUM_VOTERS=7@localhost:19093 --env KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1 \
+  --env KAFKA_LOG_RETENTION_MS=123456789 --env CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk --env KRAFT_ADMIN_LISTENER=127.0.0.1:9644 \
+  --env KAFKA_HEAP_OPTS=-Xmx1G --env KAFKA_LOG4J_ROOT_LOGLEVEL=DEBUG "$IMAGE"
+await_health node
+inside node '/etc/kafka/docker/healthcheck' | grep -q . || fail "/ready answered nothing"
+curl --silent --fail http://127.0.0.1:9644/ready > /dev/null || fail "/ready does not answer 200"
+inside node 'kraft configs describe --broker 7 --bootstrap localhost:19092' | grep -q 123456789 || fail "KAFKA_LOG_RETENTION_MS is not in force"
+podman logs node 2>&1 | grep -q "KAFKA_HEAP_OPTS is ignored" || fail "KAFKA_HEAP_OPTS is not named as ignored"
+round_trip node 19092
+stop node
+echo "ok: KAFKA_* and KRAFT_* variables, health check by /ready"
+
+podman volume create data > /dev/null
+writable=(--read-only --tmpfs /tmp --tmpfs /opt/kafka/config --volume data:/var/lib/kafka/data)
+start node "${writable[@]}" "$IMAGE"
+await_health node
+round_trip node 9092
+stop node
+start node "${writable[@]}" "$IMAGE"
+await_health node
+inside node 'kraft consume orders -n 1 --bootstrap localhost:9092' | grep -q hello || fail "the volume lost the record"
+stop node
+echo "ok: read-only root filesystem, the record is there after a restart"

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Install what the programs of tests/deploy/testcontainers need, each with its language's package manager.
+set -o errexit -o nounset -o pipefail
+cd tests/deploy/testcontainers
+python3 -m venv "$WORK/venv"
+"$WORK/venv/bin/pip" install --quiet --disable-pip-version-check -r python/requirements.txt
+(cd node && npm ci --silent --ignore-scripts)
+(cd go && go build -mod=readonly -o target/go .)
+(cd java && mvn -q -B compile dependency:copy-dependencies -DincludeScope=runtime)
