@@ -385,7 +385,6 @@ class ServerConnection(FramedConnection):
                 self.pause()
             request_class = LongRequest if is_long else Request
             request = request_class(self, key, version, correlation_id, client_id, body, has_tagged_answer)
-            on_request(request)
             counts[number if known is not None else key << 16] += 1
             meter.until_timed -= 1
             if meter.until_timed > 0:
