@@ -33,6 +33,10 @@ def node(
             "--log-level", "--log.level", help="debug, info, warning or error.", autocompletion=complete_log_level
         ),
     ] = "info",
+    logger: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=LEVEL", help="The level of one logger, such as kraft.broker.fetch; may be repeated."),
+    ] = None,
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
     kafka_log_lines: Annotated[
         bool, typer.Option("--kafka-log-lines", help="Log in Kafka's words, too, that the node is ready.")
@@ -41,12 +45,16 @@ def node(
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
     from kraft.deploy.launch.environment import environment_properties
     from kraft.deploy.launch.imports import NodeModules
-    from kraft.deploy.launch.logs import LEVELS
+    from kraft.deploy.launch.logs import LEVELS, logger_levels_of
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
     from kraft.deploy.launch.streams import outlive_readers
 
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log-level")
+    try:
+        loggers = logger_levels_of(logger or ())
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--logger") from None
     outlive_readers()
     if config is None and not from_environment:
         raise typer.BadParameter("name a file, or give --from-environment", param_hint="--config")
@@ -59,6 +67,7 @@ def node(
         log_level=log_level,
         log_json=log_json,
         kafka_log_lines=kafka_log_lines,
+        loggers=loggers,
     )
     if code:
         warn(f"kraft: node {parsed.node_id} has ended with an error; the log above says why")

@@ -1,9 +1,16 @@
-"""A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for."""
+"""A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for.
+
+Which events are logged is up to the levels of the standard library's loggers of the same names, which can be changed
+while the node runs (the resource BROKER_LOGGER, KIP-412).
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TextIO
 from uuid import UUID
 
 import structlog
@@ -14,14 +21,56 @@ from kraft.deploy.launch.streams import lossy
 from kraft.seam.ids import encode_uuid
 
 LEVELS = ("debug", "info", "warning", "error")
+_NUMBERS: Mapping[str, int] = MappingProxyType(
+    {
+        "debug": logging.DEBUG,
+        "info": logging.INFO,
+        "warning": logging.WARNING,
+        "error": logging.ERROR,
+        "exception": logging.ERROR,
+        "critical": logging.CRITICAL,
+    }
+)
+"""By the method that logs."""
+_WORDS: Mapping[str, int] = MappingProxyType(
+    {**_NUMBERS, "trace": logging.DEBUG, "warn": logging.WARNING, "fatal": logging.CRITICAL, "off": logging.CRITICAL + 1}
+)
+"""Levels as one may write them: ours, and Kafka's."""
 
 
-def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
-    """Send this process's log to its standard error. What that does not take is lost, and nothing else."""
-    number = {name: getattr(logging, name.upper()) for name in LEVELS}[level]
+def logger_levels_of(pairs: Iterable[str]) -> dict[str, int]:
+    """Levels by logger, of texts NAME=LEVEL. ValueError says which text is wrong."""
+    levels = {}
+    for pair in pairs:
+        name, _, word = pair.partition("=")
+        if not name.strip() or word.strip().lower() not in _WORDS:
+            raise ValueError(f"{pair!r}: expected NAME=LEVEL with a level of {', '.join(sorted(_WORDS))}")
+        levels[name.strip()] = _WORDS[word.strip().lower()]
+    return levels
+
+
+class NamedLogger(structlog.WriteLogger):
+    """Write lines, for events of the logger of this name."""
+
+    def __init__(self, file: TextIO, name: str) -> None:
+        """`name` is that of the standard library's logger whose level counts."""
+        super().__init__(file)
+        self.name = name
+
+
+def configure_logs(
+    level: str, *, node_id: int, as_json: bool = False, loggers: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Send this process's log to its standard error. What that does not take is lost, and nothing else. `loggers` have
+    levels of their own, by name."""
+    logging.root.setLevel(getattr(logging, level.upper()))
+    for name, number in loggers.items():
+        logging.getLogger(name).setLevel(number)
+    file = lossy(sys.stderr)
     last: Processor = structlog.processors.JSONRenderer(default=_plain) if as_json else _render_line
     structlog.configure(
         processors=[
+            _drop_below_level,
             RepeatedLines(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
@@ -29,11 +78,18 @@ def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
             structlog.processors.format_exc_info,
             last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=lossy(sys.stderr)),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=lambda name="kraft", *_: NamedLogger(file, name),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(node=node_id)
+
+
+def _drop_below_level(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Pass on what the logger's level lets through."""
+    if not logging.getLogger(logger.name).isEnabledFor(_NUMBERS[method]):
+        raise structlog.DropEvent
+    return event
 
 
 def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:

@@ -14,7 +14,7 @@ record_through() {
   local script="kraft topics create orders --bootstrap $2 ${*:3} && echo hello | kraft produce orders --bootstrap $2 \
     && kraft consume orders -n 1 --bootstrap $2"
   podman exec "$1" timeout 60 sh -c "until kraft brokers --bootstrap $2 > /dev/null 2>&1; do sleep 0.5; done; $script" \
-    | grep -q hello || fail "no record through $1"
+    | grep hello > /dev/null || fail "no record through $1"
 }
 
 compose docker-compose.yml up --detach > "$WORK/compose.log" 2>&1 || { cat "$WORK/compose.log" >&2; fail "docker-compose.yml"; }

@@ -21,7 +21,7 @@ await_health() {
 stop() {
   podman kill --signal TERM "$1" > /dev/null
   [ "$(timeout 60 podman wait "$1")" = 0 ] || fail "$1 did not end with code 0 within 60 s of SIGTERM" "$1"
-  podman logs "$1" 2>&1 | grep -q "the node has stopped" || fail "$1 did not stop cleanly" "$1"
+  podman logs "$1" 2>&1 | grep "the node has stopped" > /dev/null || fail "$1 did not stop cleanly" "$1"
   podman rm --force "$1" > /dev/null
 }
 
@@ -29,7 +29,7 @@ inside() { podman exec "$1" sh -c "$2"; }
 
 round_trip() { # round_trip NAME PORT
   inside "$1" "echo hello | kraft produce orders --bootstrap localhost:$2 && kraft consume orders -n 1 --bootstrap localhost:$2" \
-    | grep -q hello || fail "$1: the record did not come back" "$1"
+    | grep hello > /dev/null || fail "$1: the record did not come back" "$1"
 }
 
 start node "$IMAGE"
@@ -49,10 +49,10 @@ start node --env KAFKA_NODE_ID=7 --env KAFKA_PROCESS_ROLES=broker,controller --e
   --env KAFKA_LOG_RETENTION_MS=123456789 --env CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk --env KRAFT_ADMIN_LISTENER=127.0.0.1:9644 \
   --env KAFKA_HEAP_OPTS=-Xmx1G --env KAFKA_LOG4J_ROOT_LOGLEVEL=DEBUG "$IMAGE"
 await_health node
-inside node '/etc/kafka/docker/healthcheck' | grep -q . || fail "/ready answered nothing"
+inside node '/etc/kafka/docker/healthcheck' | grep . > /dev/null || fail "/ready answered nothing"
 curl --silent --fail http://127.0.0.1:9644/ready > /dev/null || fail "/ready does not answer 200"
-inside node 'kraft configs describe --broker 7 --bootstrap localhost:19092' | grep -q 123456789 || fail "KAFKA_LOG_RETENTION_MS is not in force"
-podman logs node 2>&1 | grep -q "KAFKA_HEAP_OPTS is ignored" || fail "KAFKA_HEAP_OPTS is not named as ignored"
+inside node 'kraft configs describe --broker 7 --bootstrap localhost:19092' | grep 123456789 > /dev/null || fail "KAFKA_LOG_RETENTION_MS is not in force"
+podman logs node 2>&1 | grep "KAFKA_HEAP_OPTS is ignored" > /dev/null || fail "KAFKA_HEAP_OPTS is not named as ignored"
 round_trip node 19092
 stop node
 echo "ok: KAFKA_* and KRAFT_* variables, health check by /ready"
@@ -65,6 +65,6 @@ round_trip node 9092
 stop node
 start node "${writable[@]}" "$IMAGE"
 await_health node
-inside node 'kraft consume orders -n 1 --bootstrap localhost:9092' | grep -q hello || fail "the volume lost the record"
+inside node 'kraft consume orders -n 1 --bootstrap localhost:9092' | grep hello > /dev/null || fail "the volume lost the record"
 stop node
 echo "ok: read-only root filesystem, the record is there after a restart"
