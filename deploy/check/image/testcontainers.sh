@@ -17,7 +17,7 @@ attempt() { # attempt NAME COMMAND…
     echo "FAILED: testcontainers for $1" >&2
     tail -40 "$WORK/$1.log" >&2
     podman ps --all >&2
-    podman logs --latest 2>&1 | tail -20 >&2
+    podman logs --latest 2>&1 | tail -20 >&2 || true
   fi
   podman rm --all --force > /dev/null 2>&1 || true
 }
