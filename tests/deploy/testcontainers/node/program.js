@@ -3,7 +3,7 @@ const { KafkaContainer } = require("@testcontainers/kafka");
 const { Kafka, logLevel } = require("kafkajs");
 
 async function main() {
-  const container = await new KafkaContainer(process.env.IMAGE).start();
+  const container = await new KafkaContainer(process.env.IMAGE).withKraft().start();
   const kafka = new Kafka({ brokers: [`${container.getHost()}:${container.getMappedPort(9093)}`], logLevel: logLevel.ERROR });
   const producer = kafka.producer();
   await producer.connect();
