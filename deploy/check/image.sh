@@ -3,9 +3,10 @@
 #
 #   deploy/check/image.sh [run | testcontainers | compose]…     all three when none is named
 #
-# Debian packages make the base (podman, buildah, runc, mmdebstrap, netavark and aardvark-dns are installed if they are missing; root).
-# Everything lies in one folder under TMPDIR, and what runs has a network and process ids of its own: both vanish with this
-# script, also when it is killed. KRAFT_IMAGE_BASE=FILE keeps the base's tar archive there for the next run (100 s less).
+# Debian packages make the base and bring the tools (podman, buildah, runc, mmdebstrap, netavark, aardvark-dns); needs root.
+# Everything lies in one folder under TMPDIR. What runs has process ids, mounts and, after the build, a network of its own.
+# All of that ends with this script, also when it is killed. KRAFT_IMAGE_BASE=FILE keeps the base's tar archive there for
+# the next run, which is two minutes shorter then.
 set -o errexit -o nounset -o pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 parts="$root/deploy/check/image"
@@ -14,20 +15,20 @@ cd "$root"
 "$parts/tools.sh"
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/kraft-image.XXXXXX")"
+chmod 755 "$work"
 # The guard outlives this script, however that ends, and removes what it made.
-setsid bash -c '
-  tail --pid="$1" -f /dev/null
-  for _ in 1 2 3 4 5; do rm -rf --one-file-system "$2" && break; sleep 1; done
-  rm -rf "$2"' guard "$$" "$work" > /dev/null 2>&1 < /dev/null &
+setsid bash -c 'tail --pid="$1" -f /dev/null; for _ in 1 2 3 4 5; do rm -rf "$2" && exit; sleep 1; done' \
+  guard "$$" "$work" > /dev/null 2>&1 < /dev/null &
 export WORK="$work" IMAGE=localhost/kraft:8.1.0
 . "$parts/engine.sh"
-"$parts/build.sh"
 
+alone() { # alone OPTION-OF-UNSHARE SCRIPT: in a process namespace that ends with this script
+  setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc "$@"
+}
+alone "$parts/build.sh"
 [ $# -gt 0 ] || set -- run testcontainers compose
 for part in "$@"; do
-  [ ! -x "$parts/$part-install.sh" ] || "$parts/$part-install.sh"
-done
-for part in "$@"; do
   echo "== image: $part"
-  unshare --net --mount --pid --fork --kill-child --mount-proc "$parts/alone.sh" "$parts/$part.sh"
+  [ ! -x "$parts/$part-install.sh" ] || alone "$parts/$part-install.sh"
+  alone --net "$parts/$part.sh"
 done

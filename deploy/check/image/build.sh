@@ -4,11 +4,12 @@ set -o errexit -o nounset -o pipefail
 base="$(sed -n 's/^ARG BASE=//p' deploy/docker/Dockerfile)"
 tar="${KRAFT_IMAGE_BASE:-$WORK/base.tar}"
 if [ ! -s "$tar" ]; then
-  echo "making the base from Debian packages: about 100 s"
+  echo "making the base from Debian packages: about two minutes"
   mmdebstrap --quiet --format=tar --mode=root --variant=minbase --include=python3-minimal,python3-venv,ca-certificates \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' --aptopt='Apt::Install-Recommends "false"' \
-    "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$tar.part" && mv "$tar.part" "$tar"
+    "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$WORK/made.tar"
+  mv "$WORK/made.tar" "$tar"
 fi
 podman import --quiet "$tar" "$base" > /dev/null
 

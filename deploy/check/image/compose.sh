@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # The compose files by podman-compose: one node, then three controllers and three brokers, one of which is stopped.
+set -o errexit -o nounset -o pipefail
+ip link set lo up  # of this network namespace
 export KRAFT_IMAGE="$IMAGE"
 compose() { "$WORK/compose/bin/podman-compose" --file "deploy/docker/$1" --project-name check "${@:2}"; }
 

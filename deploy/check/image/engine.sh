@@ -1,4 +1,6 @@
 # Sourced: podman and buildah with storage, networks and settings in $WORK; nothing of the machine's own is read.
+# STORAGE_DRIVER=vfs is for a TMPDIR on which no overlay can be mounted; it copies the image for each container.
+export STORAGE_DRIVER="${STORAGE_DRIVER:-overlay}"
 mkdir -p "$WORK"/{storage,run,tmp,networks}
 cat > "$WORK/containers.conf" << END
 [containers]
@@ -17,11 +19,11 @@ network_config_dir = "$WORK/networks"
 END
 cat > "$WORK/storage.conf" << END
 [storage]
-driver = "vfs"
+driver = "$STORAGE_DRIVER"
 graphroot = "$WORK/storage"
 runroot = "$WORK/run"
 END
 printf 'unqualified-search-registries = []\nshort-name-mode = "disabled"\n' > "$WORK/registries.conf"
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' > "$WORK/policy.json"
 export CONTAINERS_CONF="$WORK/containers.conf" CONTAINERS_STORAGE_CONF="$WORK/storage.conf"
-export CONTAINERS_REGISTRIES_CONF="$WORK/registries.conf" STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot TMPDIR="$WORK/tmp"
+export CONTAINERS_REGISTRIES_CONF="$WORK/registries.conf" BUILDAH_ISOLATION=chroot TMPDIR="$WORK/tmp"

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Run the image: its default, with variables, with a read-only root filesystem; each must become ready and stop at SIGTERM.
+set -o errexit -o nounset -o pipefail
+ip link set lo up  # of this network namespace
 
 fail() { echo "FAILED: $1" >&2; podman logs "${2:-node}" 2>&1 | tail -30 >&2; exit 1; }
 

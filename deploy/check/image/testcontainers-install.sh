@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Install what the programs of tests/deploy/testcontainers need, each with its language's package manager.
 set -o errexit -o nounset -o pipefail
-cd tests/deploy/testcontainers
+cp -r tests/deploy/testcontainers "$WORK/programs"
+cd "$WORK/programs"
 python3 -m venv "$WORK/venv"
 "$WORK/venv/bin/pip" install --quiet --disable-pip-version-check -r python/requirements.txt
 (cd node && npm ci --silent --ignore-scripts)

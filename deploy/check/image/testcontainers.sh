@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # The programs of tests/deploy/testcontainers start the image through podman's socket, as they would through Docker's.
+set -o errexit -o nounset -o pipefail
+ip link set lo up  # of this network namespace
 socket="$WORK/podman.sock"
 podman system service --time 0 "unix://$socket" > "$WORK/service.log" 2>&1 &
 until [ -S "$socket" ]; do sleep 0.1; done
 export DOCKER_HOST="unix://$socket" TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_CHECKS_DISABLE=true
 export TESTCONTAINERS_CONNECTION_MODE=docker_host TC_HOST=127.0.0.1  # read by the module for Python
-cd tests/deploy/testcontainers
+cd "$WORK/programs"
 failed=()
 attempt() { # attempt NAME COMMAND…
   local began=$SECONDS
