@@ -35,7 +35,9 @@ def node(
     ] = "info",
     logger: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=LEVEL", help="The level of one logger, such as kraft.broker.fetch; may be repeated."),
+        typer.Option(
+            metavar="NAME=LEVEL", help="The level of one logger, such as kraft.broker.fetch; may be repeated."
+        ),
     ] = None,
     log_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON, one object per line.")] = False,
     kafka_log_lines: Annotated[

@@ -17,7 +17,9 @@ _SEPARATOR = re.compile(r",(?![^\[]*\])")
 def configs_words(arguments: Sequence[str]) -> list[str]:
     """The words of `kraft configs`."""
     options = parse(
-        "configs", arguments, flags=("--alter", "--describe", "--all", "--entity-default", "--broker-defaults", "--force")
+        "configs",
+        arguments,
+        flags=("--alter", "--describe", "--all", "--entity-default", "--broker-defaults", "--force"),
     )
     action = single_action(options, "--alter", "--describe")
     entity = _entity(options)

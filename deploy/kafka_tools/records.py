@@ -57,8 +57,10 @@ def _start_and_end(options: Options) -> list[str]:
     if options.value("--timeout-ms") is None:
         return words if options.has("--group") else [*words, "--follow"]
     if start == "latest" or options.has("--group"):
-        raise ToolError("--timeout-ms is only taken with --from-beginning or --offset N and without --group: kraft ends at "
-                        "the end of the partitions; see: kraft consume --help")
+        raise ToolError(
+            "--timeout-ms is only taken with --from-beginning or --offset N and without --group: kraft ends at "
+            "the end of the partitions; see: kraft consume --help"
+        )
     return words
 
 

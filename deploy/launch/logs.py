@@ -33,7 +33,13 @@ _NUMBERS: Mapping[str, int] = MappingProxyType(
 )
 """By the method that logs."""
 _WORDS: Mapping[str, int] = MappingProxyType(
-    {**_NUMBERS, "trace": logging.DEBUG, "warn": logging.WARNING, "fatal": logging.CRITICAL, "off": logging.CRITICAL + 1}
+    {
+        **_NUMBERS,
+        "trace": logging.DEBUG,
+        "warn": logging.WARNING,
+        "fatal": logging.CRITICAL,
+        "off": logging.CRITICAL + 1,
+    }
 )
 """Levels as one may write them: ours, and Kafka's."""
 

@@ -18,8 +18,8 @@ OURS = "--bootstrap a:1"
     ("line", "ours"),
     [
         (
-            f"kafka-topics --create --topic t --partitions 3 --replication-factor=2 --config a=1 --config b=2 {CLUSTER}",
-            f"topics create t --partitions 3 --replication-factor 2 --config a=1 --config b=2 {OURS}",
+            f"kafka-topics --create --topic t --partitions 3 --replication-factor=2 --config a=1 {CLUSTER}",
+            f"topics create t --partitions 3 --replication-factor 2 --config a=1 {OURS}",
         ),
         (f"kafka-topics.sh --list --exclude-internal {CLUSTER}", f"topics list --no-internal {OURS}"),
         (f"kafka-topics --list --topic o.* {CLUSTER}", f"topics list '^(?:o.*)$' {OURS}"),
@@ -114,8 +114,8 @@ def test_every_word_that_a_tool_becomes_is_known_to_the_command(kraft: Command) 
         "kafka-configs --describe --entity-type groups --entity-name g",
         "kafka-consumer-groups --list --state Empty --type consumer",
         "kafka-consumer-groups --delete-offsets --group g --topic t",
-        "kafka-consumer-groups --reset-offsets --all-groups --all-topics --to-earliest --export --dry-run --timeout 900",
-        "kafka-console-producer --topic t --request-required-acks all --compression-codec zstd --property null.marker=N",
+        "kafka-consumer-groups --reset-offsets --all-groups --all-topics --to-earliest --export --dry-run",
+        "kafka-console-producer --topic t --request-required-acks all --sync --property null.marker=N",
         "kafka-console-consumer --topic t --from-beginning --max-messages 1",
     )
     for line in lines:

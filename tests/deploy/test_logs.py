@@ -25,7 +25,9 @@ def _restored() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_restored")
 def test_a_logger_with_a_level_of_its_own_logs_from_that_level_on(capfd: pytest.CaptureFixture[str]) -> None:
-    configure_logs("info", node_id=1, loggers=logger_levels_of(["kraft.broker.fetch=ERROR", "kraft.broker.produce=debug"]))
+    configure_logs(
+        "info", node_id=1, loggers=logger_levels_of(["kraft.broker.fetch=ERROR", "kraft.broker.produce=debug"])
+    )
     for name in ("kraft.broker.fetch", "kraft.broker.produce", "kraft.broker.logs"):
         log = structlog.get_logger(name)
         log.debug(f"{name} debugs")

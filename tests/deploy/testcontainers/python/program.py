@@ -15,7 +15,8 @@ with KafkaContainer(os.environ["IMAGE"]).with_kraft() as kafka:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "python", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
     record = consumer.poll(60)
-    assert record is not None and record.error() is None, record
+    assert record is not None
+    assert record.error() is None
     assert (record.key(), record.value()) == (b"one", b"from Python")
     consumer.close()
 print("python: one record produced and consumed")
