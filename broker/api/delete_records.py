@@ -1,7 +1,8 @@
 """DeleteRecords: raise the log start of partitions, and answer when every live replica has followed.
 
-Invariants: the log start never passes the high watermark; an answered log start is in the checkpoint, so that a restart
-does not take it back. The files go with the next retention run. Source: DeleteRecordsRequest 0 to 2, broker-spec 2.7.
+Invariants: the log start never passes the high watermark. An answered log start is in the checkpoint, so a restart does
+not take it back. The next retention run removes the files.
+Source: DeleteRecordsRequest 0 to 2, KIP-107.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeProducers: who has written to partitions of this broker, and whose transactions are open (KIP-664).
+"""DescribeProducers: list the producers of this broker's partitions, and their open transactions.
 
-Any replica answers, from its own log. Source: DescribeProducersRequest 0; broker-spec 1.6, 1.8.
+Any replica answers, from its own log. Source: DescribeProducersRequest 0, KIP-664.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""FindCoordinator: which broker coordinates a group. Transactions have no coordinator yet.
+"""FindCoordinator: return the broker that coordinates a group. Transactions have no coordinator yet.
 
-The topic that keeps groups is created on the way; until it is there, and while its partition has no leader whose
-process seems to live, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. It may take a second to do
-so, and what it waits for is often there after a tenth of that: so the request waits first.
-Source: coord 1.2; KIP-699 (batches).
+The request creates the topic that keeps groups, if it does not exist. Until the topic exists, and while its partition
+has no leader whose process is known to live, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. A
+client may ask only after a second, and the coordinator is often there after a tenth of that, so the request waits
+first.
+Source: FindCoordinatorRequest 0 to 6, KIP-699 (batches), docs/decisions/14-group-coordinator.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: authorise group and topics, hand on what is left, put the rows together.
+"""OffsetCommit, OffsetFetch, OffsetDelete: authorize group and topics, call the coordinator, answer.
 
-A topic that may not be read is TOPIC_AUTHORIZATION_FAILED before it is unknown; all topics at once leaves out what may
-not be described. An offset that was committed for a topic of the same name that is gone is not told (KAFKA-19154).
-From version 10 on topics have ids in place of names: one that this broker does not know, when it is asked, is
-UNKNOWN_TOPIC_ID. Source: coord 4.2, 4.3, 4.6; OffsetCommit and OffsetFetch 10.
+A topic that the client may not read gives TOPIC_AUTHORIZATION_FAILED, whether or not it exists. A request for all
+topics leaves out those that the client may not describe. Offsets of a deleted topic are not returned for a new topic
+with the same name (KAFKA-19154). From version 10 on requests name topics by id. An id that this broker does not know
+gives UNKNOWN_TOPIC_ID.
+Source: OffsetCommitRequest 2 to 10, OffsetFetchRequest 1 to 10, OffsetDeleteRequest 0.
 """
 
 from __future__ import annotations

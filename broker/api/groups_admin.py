@@ -1,7 +1,9 @@
-"""ListGroups, DescribeGroups, DeleteGroups: what administrators ask of the groups that this broker coordinates.
+"""ListGroups, DescribeGroups, DeleteGroups: administrators' requests about the groups that this broker coordinates.
 
-ListGroups tells all groups to who may DESCRIBE the cluster, else those that may be described. A group that does not
-exist is described as "Dead", without an error before version 6. Source: coord 3.8, 4.6; KIP-518, KIP-848 (filters).
+ListGroups returns all groups to a client that may DESCRIBE the cluster, else the groups that the client may describe. A
+group that does not exist is described as "Dead", without an error before version 6.
+Source: ListGroupsRequest 0 to 5, DescribeGroupsRequest 0 to 6, DeleteGroupsRequest 0 to 2, KIP-518 (states), KIP-848
+(types).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Identify: which process incarnation listens here. Asked by the active controller when a connection of ours ended.
+"""Identify: return which process incarnation listens here. The active controller asks when a connection of this broker
+ended.
 
-Answered on the inter-broker listener alone, before registration too, and it tells nothing else (DESIGN 12a).
+Only the inter-broker listener answers, also before registration. The answer holds nothing else.
+Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
 from __future__ import annotations

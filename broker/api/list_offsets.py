@@ -1,10 +1,10 @@
-"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+"""ListOffsets: return where a partition begins and ends, and which offset belongs to a time.
 
-Order of checks per partition: stands twice, DESCRIBE, exists, hosted, leader epoch, leadership; then the offset. A
-consumer is never told an end below one that it may have seen: until this leader's high watermark has reached the start
-of its epoch it hears OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop; one that meets damage is told
-NOT_LEADER_OR_FOLLOWER if that ended the replica, else CORRUPT_MESSAGE.
-Source: ListOffsetsRequest 1 to 11, broker-spec 4.5.
+Checks per partition, in this order: named twice, DESCRIBE, exists, hosted, leader epoch, leadership, then the offset. A
+consumer never gets an end below one that it may have seen: until this leader's high watermark has reached the start of
+its epoch, the answer is OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop. A lookup that meets damage
+gives NOT_LEADER_OR_FOLLOWER if the damage ended the replica, else CORRUPT_MESSAGE.
+Source: ListOffsetsRequest 1 to 11, KIP-207.
 """
 
 from __future__ import annotations

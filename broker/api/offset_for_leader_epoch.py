@@ -1,6 +1,8 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, so that the asker can tell whether its log or position is still
-part of the history; of the cluster's own log, too, if it may read that.
-Source: KIP-101, KIP-279, KIP-320; OffsetForLeaderEpochRequest 2 to 4, broker-spec 4.5."""
+"""OffsetForLeaderEpoch: return where a leader epoch ended. A replica or consumer compares its log or position with it.
+
+Also answered for the cluster's own log, if the client may read that.
+Source: OffsetForLeaderEpochRequest 2 to 4, KIP-101, KIP-279, KIP-320.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Produce: check, append, answer. Source: ProduceRequest 3 to 13; broker-spec 1.4 (row numbers here are its), 4.2.
+"""Produce: check, append, answer.
 
-A plain batch for one partition that can take it at once goes the short way; everything else, and every refusal, goes
-the long way, which makes the same checks in the order of the table.
+A plain batch for one partition that can take it at once goes the short way. Everything else, and every refusal, goes
+the long way, which makes the same checks in their documented order.
+Source: ProduceRequest 3 to 13, docs/produce-checks.md.
 """
 
 from __future__ import annotations
@@ -180,8 +181,11 @@ def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int)
 
 
 class _Produce:
-    """The long way: every partition in the order of the table. Batches that wait hold on to this, but not to the frame:
-    the request's views into it go no further than `run` and `take_over`."""
+    """The long way: the checks of every partition in their documented order.
+
+    Batches that wait keep a reference to this, but not to the frame: the request's views into the frame go no further
+    than `run` and `take_over`.
+    """
 
     def __init__(self, broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> None:
         self._broker = broker
@@ -222,7 +226,7 @@ class _Produce:
         self._in_trouble(slot, partition, data, header, trouble)
         self._operation.settle(produce.timeout_ms)
 
-    # request level: rows 1 to 4 and 7
+    # the request and its topics
 
     def _headers(self, produce: ProduceRequest) -> Iterator[BatchHeader]:
         for _, _, partitions in produce.topics:
@@ -254,7 +258,7 @@ class _Produce:
             return name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return name, None
 
-    # partition level: rows 4 to 6 and 8 to 24
+    # each partition: its batch, the partition itself, header, records, size, producer
 
     def _try(self, slot: PartitionProduce, topic: str, index: int, data: memoryview | None) -> None:
         image = self._broker.image.topics.get(topic)
@@ -292,7 +296,7 @@ class _Produce:
         self._admit(slot, partition, data[:size], header)
 
     def _admit(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
-        """Rows 11 to 23, then append, now or after those that wait already."""
+        """Check the partition, the header and the records, then append, now or after the batches that already wait."""
         partition.meters.produces.count += 1
         error = partition.append_error()
         if error != ErrorCode.NONE:
@@ -331,7 +335,7 @@ class _Produce:
             self._broker.replicas.budget_may_be_full(partition)
 
     def _append(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
-        """Row 24 and the append itself."""
+        """Append the batch, unless the producer's state refuses it."""
         try:
             info = partition.append_as_leader(data, header, self._broker.replicas.clock.wall_ms())
         except AppendRefused as refused:

@@ -1,8 +1,9 @@
-"""A classic group in memory: members, what they wait for, and what can be computed from them. No rule of when is here.
+"""A classic group in memory: its members, what they wait for, and values computed from them.
 
-Only what is written with each generation is durable (`records.GroupValue`); everything else lives as long as this
-coordinator. Members keep the order in which they came, so that equal runs decide equally.
-Source: Kafka's classic group protocol; coord 3.
+Only what is written with each generation is durable (`records.GroupValue`). Everything else lives as long as this
+coordinator. Members keep the order in which they joined, so that equal runs decide equally. When the state changes is
+decided in `joining`, `syncing`, `membership` and `rebalance`.
+Source: Kafka's ClassicGroup.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """GroupCoordinator: the state machine of one offsets partition, as its driver calls it.
 
-The driver calls `handle` for a request, `fire` for a timer, `stored` and `failed` for what a step left to be done; each
-gives a Step. Between a step with entries and the next call it calls `appended`, or else `failed` for what the step
-left. Calls come one at a time, in the order of the log (coord 1.3). Nothing here waits, draws or looks at a clock.
+The driver calls `handle` for a request, `fire` for a timer, `stored` and `failed` for the rest of an earlier step. Each
+returns a Step. After a step with entries the driver calls `appended`, or `failed` for the rest of the step, before the
+next call. Calls come one at a time, in the order of the log. Nothing here waits, draws or reads a clock.
+Source: docs/decisions/14-group-coordinator.md, Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the log of one offsets partition says: groups and committed offsets, as an immutable value with versions.
+"""The content of the log of one offsets partition: groups and committed offsets, as an immutable value with versions.
 
-Invariants: a state is a function of the records applied to it, in order (G7); what is told to clients is the newest
-version below the high watermark (G6), so nothing uncommitted is ever read. Source: coord 1.3.
+Invariants: a state is a function of the records applied to it, in order (G7). Clients get the newest version below the
+high watermark (G6), so nothing uncommitted is ever read.
+Source: docs/decisions/14-group-coordinator.md, Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations

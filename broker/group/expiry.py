@@ -1,8 +1,9 @@
-"""What goes by itself, or as a whole: offsets past their time, offsets of deleted topics, groups.
+"""Removal of expired offsets, of offsets of deleted topics, and of whole groups.
 
-Invariants: what fits into one batch of a group's removals is one atomic write, and the group's own record goes last,
-with its last offset; more goes batch after batch, each when the one before is committed, and each looked at anew, since
-members may commit in between. Offsets of a group in a rebalance stay (KAFKA-13636). Source: coord 4.5, 4.6; KIP-211.
+Invariants: removals of a group that fit into one batch are one atomic write, and the group's own record goes last, with
+its last offset. More removals go batch after batch. Each batch waits until the one before is committed and looks at the
+group again, since members may commit in between. Offsets of a group in a rebalance stay (KAFKA-13636).
+Source: KIP-211, Kafka's OffsetMetadataManager.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""JoinGroup: who may come in, under which id, and whether that asks for a new generation.
+"""JoinGroup: decide who may join, under which member id, and whether that starts a new generation.
 
-Source: coord 3.1 to 3.3, 3.5; KIP-394 (known ids), KIP-345 (static members), KIP-814 (assignment skipped).
+Source: JoinGroupRequest 0 to 9, Kafka's GroupMetadataManager, KIP-394 (known ids), KIP-345 (static members), KIP-814
+(assignment skipped).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Heartbeat, LeaveGroup, and the end of sessions. Source: coord 3.3, 3.6."""
+"""Heartbeat, LeaveGroup, and the end of sessions.
+
+Source: HeartbeatRequest 0 to 4, LeaveGroupRequest 0 to 5, Kafka's GroupMetadataManager.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Committed offsets: who may commit, what is written, what is read.
 
-Invariants: all that a request may commit is one atomic write; nothing is told that is not below the high watermark; the
-offset itself is not compared with any log. Source: coord 4.1 to 4.4, 4.6.
+Invariants: all that a request may commit is one atomic write. Nothing above the high watermark is returned. An offset
+is not compared with any log.
+Source: Kafka's OffsetMetadataManager.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def commit(shard: Shard, request: CommitRequest, ticket: Ticket, turn: Turn) -> 
 
 
 def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCode:
-    """Table 4.1 for classic groups."""
+    """Return why a member, or a client that names none, may not commit to this classic group."""
     if group is None:
         if request.generation < 0:
             return ErrorCode.NONE

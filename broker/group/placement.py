@@ -1,6 +1,7 @@
-"""Which partition of an internal topic keeps a key, and so which broker coordinates it.
+"""Compute which partition of an internal topic keeps a key, and so which broker coordinates it.
 
-Every Kafka client and broker must agree, so the hash is Java's, over UTF-16 code units. Source: coord 1.1.
+Every Kafka client and broker must agree, so the hash is Java's `String.hashCode`, over UTF-16 code units.
+Source: Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""A rebalance: from the moment that a group needs a new generation to the moment that its members know theirs.
+"""A rebalance: from the moment that a group needs a new generation until its members know that generation.
 
-    Empty, Stable, CompletingRebalance → PreparingRebalance → CompletingRebalance (or Empty, if nobody is left)
+    Empty, Stable, CompletingRebalance → PreparingRebalance → CompletingRebalance (or Empty, if no member is left)
 
-Invariants: a generation number rises with each completed join phase; every parked request is answered exactly once;
-a member that leaves, expires or is pushed out while others wait is looked at as if it had been the last one missing.
-Source: coord 3.3, 3.4; KIP-134 (initial delay); KAFKA-12890 (members that never sync).
+Invariants: the generation rises with each completed join phase. Every parked request is answered exactly once. When a
+member leaves, expires or is removed while others wait, the rebalance may complete as if that member had been the last
+one missing.
+Source: Kafka's GroupMetadataManager, KIP-134 (initial delay), KAFKA-12890 (members that never sync).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`: Kafka's own schemas, byte for byte.
 
-A key is a 16-bit type and plain fields; a value is a 16-bit version and fields, in flexible encoding from the version
-in which the schema became flexible. Keys never change their bytes, or compaction would keep two of them. What cannot be
-read here (a type or a version of another release) is skipped, so that a downgrade finds its way.
-Source: OffsetCommitKey/Value, GroupMetadataKey/Value; coord 2.2; KIP-915.
+A key is a 16-bit type and plain fields. A value is a 16-bit version and fields, in flexible encoding from the version
+in which the schema became flexible. Keys never change their bytes, because compaction would keep two of them. Types and
+versions of another release are skipped, so that a downgrade can load.
+Source: OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, KIP-915.
 """
 
 from __future__ import annotations

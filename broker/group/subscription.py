@@ -1,7 +1,8 @@
-"""The topics in a consumer's embedded subscription: what a coordinator looks at, and only to know which offsets may go.
+"""The topics in a consumer's embedded subscription. A coordinator reads them only to know which offsets may expire.
 
-Metadata are the client's own bytes, and a client may write there what it likes: bytes that do not parse are no error,
-they say that nothing is known. Source: ConsumerProtocolSubscription; coord 3.7, 11.5.
+Metadata are the client's own bytes, and a client may write anything there. Bytes that do not parse are no error: the
+subscription is then unknown.
+Source: ConsumerProtocolSubscription, Kafka's ClassicGroup.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""SyncGroup: the leader's assignments are written, and only then told to anybody.
+"""SyncGroup: the leader's assignments are written, and only then sent to any member.
 
-A generation is durable with its sync: until then it lives in memory alone. Source: coord 3.3, 9.
+A generation is durable with its sync. Until then it lives in memory alone.
+Source: SyncGroupRequest 0 to 5, Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Invariants:
 - a log is cut by its own epoch history, never straight to the leader's offset, and never lower than needed; several
   rounds may pass;
 - the follower's high watermark is the leader's, clamped into the local log; it may fall (B26).
-Source: KIP-101, KIP-279, KIP-595 (truncation on fetch); kraft-spec C.5, broker-spec 3.1 to 3.3.
+Source: KIP-101, KIP-279, KIP-595 (truncation on fetch), Kafka's AbstractFetcherThread.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The in-sync set of one partition at its leader: what the controller has committed and what we have asked for.
+"""The in-sync set of one partition at its leader: the set that the controller has committed, and a pending change of
+it.
 
 Invariants:
 - at most one change is pending, and it differs from the committed set by one joining replica or by those that leave;
 - the *maximal* set (committed and joining; leavers still in) bounds the high watermark, because the controller may have
   committed either set; the *committed* set admits produces;
-- an ambiguous answer keeps the change pending until metadata tells.
-Source: KIP-497, KIP-903; kraft-spec C.4.
+- an ambiguous answer keeps the change pending until metadata decides.
+Source: KIP-497, KIP-903, Kafka's Partition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LeaderState: what the leader of a partition knows of its followers, and what follows from it.
+"""LeaderState: what the leader of a partition knows of its followers, and what follows from it. Times are monotonic ms.
 
 Invariants:
 - the high watermark only rises, never above an in-sync member's end (maximal set, and a replica that is about to join),
@@ -6,10 +6,11 @@ Invariants:
 - a follower's progress is the offset that it fetches from: it holds everything below;
 - a replica is proposed for the in-sync set only at an end that has reached the high watermark and the start of this
   leader's epoch, in its current incarnation, and only when nothing is pending;
-- whom the controller takes out is neither waited for nor proposed before the brokers change or the timer comes: a plan
-  takes a broker out of its partitions before it fences it or records its shutdown, and refuses it until then;
-- whose log directory is offline is neither waited for nor proposed: what it told us, it cannot keep to.
-Times are monotonic ms. Source: KIP-497, KIP-903, KIP-966; kraft-spec C.4, broker-spec 3.4.
+- a replica that the controller takes out is neither waited for nor proposed before the brokers change or the timer
+  comes: a plan takes a broker out of its partitions before it fences it or records its shutdown, and refuses it until
+  then;
+- a replica whose log directory is offline is neither waited for nor proposed: it may no longer hold what it reported.
+Source: KIP-497, KIP-903, KIP-966, Kafka's Partition.
 """
 
 from __future__ import annotations

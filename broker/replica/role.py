@@ -1,7 +1,8 @@
 """What a partition's newest state asks of one broker: lead, follow, keep, or remove.
 
-Invariant: a state with an older partition epoch than the held one changes nothing (an AlterPartition answer may have
-overtaken the metadata); an equal one is taken again. Source: kraft-spec C.3.
+Invariant: a state with a partition epoch older than the held one changes nothing, because an AlterPartition answer may
+have overtaken the metadata. A state with an equal epoch is applied again.
+Source: Kafka's Partition, ReplicaManager.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Is this what a producer may append to this topic? A topic's rules over the checks that `kraft.wire.record_validation`
-makes of a batch.
+"""A topic's rules for a produced batch, over the checks of `kraft.wire.record_validation`.
 
-Invariants: nothing is changed here; a refusal is for the whole batch; no batch is appended whose records were not
-walked. Source: broker-spec 1.4 rows 5, 6 and 13 to 23.
+Invariants: nothing is changed here. A refusal is for the whole batch. No batch is appended whose records were not
+walked.
+Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ class BatchRules(NamedTuple):
 
 
 def read_batch(data: memoryview | None, api_version: int) -> tuple[BatchHeader, int] | BatchRefused:
-    """Rows 5 and 6: the header and the size of the one batch that `data` holds (a short tail behind it does not count),
-    or why there is none."""
+    """Return header and size of the one batch that `data` holds, or why there is none.
+
+    A short tail behind the batch is not counted.
+    """
     size = 0 if data is None else len(data)
     if size >= BATCH_HEADER_BYTES:
         header = header_at(data)  # type: ignore[arg-type]
@@ -79,7 +81,7 @@ def _read_unusual(data: memoryview | None, api_version: int) -> tuple[BatchHeade
 
 
 def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
-    """Rows 13 to 17 and 21 for the whole batch `data` with this header; None if its records may be looked at."""
+    """Check the header of the whole batch `data`: None if its records may be looked at, else why it is refused."""
     base_offset, _, _, _, _, attributes, delta, _, _, producer_id, _, sequence, count = header
     if (
         not base_offset
@@ -99,8 +101,11 @@ def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> Bat
 def check_block(
     block: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, headers_max: int = HEADERS_MAX
 ) -> int | BatchRefused:
-    """Rows 18 to 20 and 23 for a batch whose opened records are `block`: the latest of their timestamps if it may be
-    appended. `now_ms` is wall clock; `headers_max`: MESSAGE_TOO_LARGE if there are more."""
+    """Check the records of a batch, which are opened in `block`, and the batch's size.
+
+    Return the records' latest timestamp if the batch may be appended. `now_ms` is wall clock. More record headers than
+    `headers_max` give MESSAGE_TOO_LARGE.
+    """
     if rules.log_append_time:
         newest = check_records(block, header, keys_required=rules.compacted, headers_max=headers_max)
     else:
@@ -118,7 +123,7 @@ def check_block(
 
 
 def check_size(header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
-    """Row 23: the batch fits into a segment."""
+    """Refuse a batch that does not fit into a segment."""
     size = header.batch_length + BATCH_PREFIX_BYTES
     if size <= rules.segment_bytes:
         return None
