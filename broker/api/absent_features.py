@@ -1,8 +1,8 @@
 """APIs of features that this cluster does not have, answered as Kafka answers them where the feature is off.
 
-They are advertised, as Kafka's are: a client that misses one reports an old broker, or (librdkafka's consumer with
-group.protocol=consumer) nothing at all. The answer names the feature where the message has room for a text, and the
-log says once per client and minute what is missing.
+They are advertised, as Kafka's are. Without them a client reports an old broker, or (librdkafka's consumer with
+group.protocol=consumer) nothing at all. The answer names the feature where the message has room for a text. The log
+says once per client and minute what is missing.
 Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener, group.version 0), TransactionCoordinator.
 """
 

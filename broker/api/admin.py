@@ -1,7 +1,7 @@
 """Admin requests that the active controller decides: forwarded as they are, in the newest version.
 
-The controller authorises them for the client's principal, so that one place knows who may do what. What is said here is
-only what a client hears when no controller answered. Source: the APIs that KIP-590 forwards.
+The controller authorizes them for the client's principal, so that permissions have one home. The answers built here are
+only for the case that no controller answered. Source: KIP-590.
 """
 
 from __future__ import annotations

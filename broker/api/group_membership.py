@@ -1,6 +1,7 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: authorise, translate, hand on to the group's coordinator.
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: authorize, translate, and pass the request to the group's coordinator.
 
-Each needs READ on the group. Source: the newest versions of the four APIs; what older ones lack is noted here.
+Each needs READ on the group. The constants say from which version on a field exists.
+Source: JoinGroupRequest 0 to 9, SyncGroupRequest 0 to 5, HeartbeatRequest 0 to 4, LeaveGroupRequest 0 to 5.
 """
 
 from __future__ import annotations

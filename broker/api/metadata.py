@@ -1,13 +1,13 @@
 """Metadata: brokers, topics, partitions, as the clients of one listener may see them.
 
-Unauthorised wins over unknown for every name that the client sent; only brokers that have the listener are shown, and
-only unfenced ones, but for those that left a moment ago (`kraft.broker.node.departed`). A missing topic may be created
-on the way: the answer is UNKNOWN_TOPIC_OR_PARTITION until it is there, also where it can never be created, so that a
-client knows when to give up. A leader whose process seems to have died a moment ago is LEADER_NOT_AVAILABLE: a client
-that trusted it would not ask again for a second.
-Of partitions in the same state all bytes but their number are the same, and are written once (`metadata_partitions`);
-an answer with very many is made a few milliseconds at a time, from one image.
-Source: MetadataRequest/Response 0 to 13, KIP-4, KIP-516.
+Unauthorized takes precedence over unknown for every name that the client sent. Only brokers that have the listener are
+shown, and only unfenced ones, except those that left a moment ago (`kraft.broker.node.departed`). The request may
+create a missing topic. The answer is UNKNOWN_TOPIC_OR_PARTITION until the topic exists, also where it can never be
+created, so that a client knows when to give up. A leader whose process seems to have died a moment ago is
+LEADER_NOT_AVAILABLE: a client that trusted it would not ask again for a second. Partitions in the same state have the
+same bytes except for their number, and those bytes are written once (`metadata_partitions`). A response with very many
+partitions is built a few milliseconds at a time, from one image.
+Source: MetadataRequest 0 to 13, KIP-4, KIP-516.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What a group coordinator is asked, and what it answers. Plain values: handlers make the first and read the second.
+"""Requests to a group coordinator, and its replies. Plain values: handlers build the former and read the latter.
 
-Every request names its group and can say what it answers when it is refused as a whole (`refused`), so that the driver
-can turn any of them away while a partition loads, moves or fails. Source: the group APIs, newest versions.
+Every request names its group and can build its own refusal (`refused`), so that the driver can refuse any of them while
+a partition loads, moves or fails.
+Source: JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest, OffsetCommitRequest,
+OffsetFetchRequest, OffsetDeleteRequest, DescribeGroupsRequest, DeleteGroupsRequest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """AlterPartition: the in-sync changes that leaders on this broker ask of the controller, batched.
 
-Invariants: one request is in flight; what is asked is read from the partitions when the request is built, so a retry
-never carries what metadata has decided meanwhile; an answer goes only to the proposal that it answers.
-Source: KIP-497; kraft-spec C.4, broker-spec 3.4.
+Invariants: one request is in flight. Its content is read from the partitions when the request is built, so a retry
+never carries what metadata has decided meanwhile. An answer applies only to the proposal that it answers.
+Source: AlterPartitionRequest, KIP-497, Kafka's AlterPartitionManager.
 """
 
 from __future__ import annotations

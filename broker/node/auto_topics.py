@@ -1,8 +1,8 @@
-"""Topics that are created because somebody asked for their metadata (auto.create.topics.enable), or for what is kept in
-them (the coordinators' internal topics).
+"""Topics that a metadata request creates (auto.create.topics.enable), and the coordinators' internal topics.
 
-A name is in flight at most once; the outcome is not told to anybody: whoever wants the topic asks for its metadata
-again. Source: Kafka's AutoTopicCreationManager.
+A name is in flight at most once. The outcome is not reported: a client that wants the topic asks for its metadata
+again.
+Source: Kafka's AutoTopicCreationManager.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What readers see of a replica that was never written: an empty log, without a folder, a file, or an object for it.
+"""What readers see of a replica that was never written: an empty log, without a folder, a file, or an object of its
+own.
 
-Invariant: it says what a log that was just made would say, so that making one later, at the first append, is seen by
-nobody. Source: DESIGN 14.
+Invariant: it reads as a log that was just made, so readers do not notice when the first append makes the log.
+Source: docs/decisions/19-blank-replicas.md.
 """
 
 from __future__ import annotations

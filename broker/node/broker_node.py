@@ -1,8 +1,9 @@
 """The broker's side of a node: its parts, its listeners, and the order in which they start and stop.
 
 Start: listeners accept (ApiVersions and Identify only) → registration → caught up → logs loaded from the first image →
-unfenced → requests that waited are read. Stop: hand everything over → end the connections → stop the data plane → close
-the logs, the clean-shutdown file last. Source: the broker lifecycle of KRaft, DESIGN 12a.
+unfenced → requests that waited are read. Stop: hand all leaderships over → end the connections → stop the data plane →
+close the logs, the clean-shutdown file last.
+Source: Kafka's BrokerServer, BrokerLifecycleManager, docs/decisions/05-fast-fencing.md#brokers.
 """
 
 from __future__ import annotations

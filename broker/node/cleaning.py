@@ -1,9 +1,8 @@
-"""The log cleaner of a broker: it looks for the compacted log that needs it most, runs a round over it off the loop,
-and notes how far that has come.
+"""The log cleaner of a broker: choose the compacted log that needs it most, and run a round over it off the loop.
 
-Invariants: one round per log at a time; the cleaner checkpoint moves only after a whole round; a log whose bytes do not
+Invariants: one round per log at a time. The cleaner checkpoint moves only after a whole round. A log whose bytes do not
 read is left alone until a restart (uncleanable), and its directory stays online.
-Source: broker-spec 2.9; Kafka's LogCleaner and LogCleanerManager.
+Source: Kafka's LogCleaner, LogCleanerManager, docs/storage.md#what-compaction-keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Running one round of compaction: its steps in a thread, its replacements under the log's lock, not faster than told.
+"""Run one round of compaction: its steps in a thread, its replacements under the log's lock, at a limited rate.
 
-Invariant: between the moment in which a crash would end with the new segment (`stage`) and the one in which the log is
-read through it, nothing is cut off the log: both stand inside `partition.blocking`. Source: broker-spec 2.9.9, 2.9.10.
+Invariant: no truncation happens between `stage`, after which a crash would end with the new segment, and the moment
+when the log is read through that segment. Both are inside `partition.blocking`.
+Source: Kafka's LogCleaner, docs/decisions/15-compaction.md.
 """
 
 from __future__ import annotations

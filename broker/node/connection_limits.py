@@ -3,10 +3,11 @@
 - `max.connections.per.ip` (with overrides for named addresses): one too many is closed at once.
 - `max.connections`: at the limit new clients wait, unread, until another connection ends. The inter-broker listener
   always gets in: the oldest connection of another listener that has nothing in flight makes room for it.
-- `max.connection.creation.rate`: what comes faster waits, unread, for its turn (not on the inter-broker listener).
+- `max.connection.creation.rate`: connections above the rate wait, unread, for their turn (not on the inter-broker
+  listener). The rate is a bucket of one second.
 
 A connection that waits costs a socket and no memory. At most socket.listen.backlog.size wait; more are closed.
-Source: KIP-308, KIP-402, KIP-612; broker-spec 5.6. Ours: the rate is a bucket of one second.
+Source: KIP-308, KIP-402, KIP-612, docs/deviations.md.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""ControllerChannel: requests from this broker to whichever controller is active.
+"""ControllerChannel: send requests from this broker to the active controller.
 
-It learns the leader from the quorum that the broker observes and from answers; it keeps a connection to every
-controller, so that each of them notices at once when this process dies (DESIGN 12a). A request whose connection ends,
-or that meets NOT_CONTROLLER, is sent again to the next candidate, until its deadline; one that the active controller is
-too busy for (REQUEST_TIMED_OUT) is sent to it again; a leader that changes while a request is in flight takes the
-request with it. So a request may be carried out twice: a CreateTopics that was committed
+It learns the leader from the quorum that the broker observes, and from answers. It keeps a connection to every
+controller, so that each of them notices at once when this process dies.
+
+A request is sent to the next candidate, until its deadline, if its connection ends or it meets NOT_CONTROLLER. One that
+the active controller is too busy for (REQUEST_TIMED_OUT) is sent to it again. When the leader changes while a request
+is in flight, the request goes to the new one. So a request may be carried out twice: a CreateTopics that was committed
 but not answered gives TOPIC_ALREADY_EXISTS at its second try, as with Kafka.
+Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""GroupCoordinators: all offsets partitions that this broker leads, and the way to the one that keeps a group.
+"""GroupCoordinators: all offsets partitions that this broker leads, and the lookup of the one that keeps a group.
 
 Invariant: a shard exists for exactly those partitions of the offsets topic that the newest image gives to this broker,
-in the leader epoch of that image. Source: coord 1.1, 1.4, 4.5.
+in the leader epoch of that image. Source: Kafka's GroupCoordinatorService, docs/decisions/14-group-coordinator.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Loading: the records of an offsets partition, from its log start to its end, as the state that they say.
+"""Load the records of an offsets partition, from its log start to its end, into the state of its groups.
 
-A new coordinator answers nobody until the high watermark has reached the end that it loaded: what the old one may have
-acknowledged lies below that end, so nobody ever reads an older offset than one that was acknowledged (G3). Apache Kafka
-is content with less here: it may answer from what is known to be committed.
-Source: coord 1.4.
+A new coordinator answers no request until the high watermark has reached the end that it loaded. Everything that the
+previous coordinator may have acknowledged lies below that end, so no client reads an older offset than one that was
+acknowledged (G3). Kafka requires less here: it may answer from what is known to be committed.
+Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 """
 
 from __future__ import annotations

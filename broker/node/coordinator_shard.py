@@ -1,9 +1,10 @@
 """CoordinatorShard: drives the state machine of one offsets partition, in one leader epoch.
 
-Invariants (coord 1.3): calls come one at a time, in the order of the log; a call's entries are one batch; the batch
-must go where the machine expects it, or the partition is loaded again; what a call promises is given only when the high
-watermark has passed its batch, within `offsets.commit.timeout.ms` (a later one may still come true).
-States (coord 1.4): LOADING → ACTIVE → CLOSED. A shard serves one leader epoch only; the next epoch gets a new one.
+Invariants: calls come one at a time, in the order of the log. A call's entries are one batch. The batch must be
+appended where the machine expects it, or the partition is loaded again. The reply of a call is sent only when the high
+watermark has passed its batch, within `offsets.commit.timeout.ms`. A batch that is later than that may still be
+committed. States: LOADING → ACTIVE → CLOSED. A shard serves one leader epoch only; the next epoch gets a new one.
+Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ REPLY_TO_ERROR = MappingProxyType(
         ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""What went wrong with the log → what a member is told (coord 1.6)."""
+"""The log's error → the error that a member gets, as in Kafka's GroupCoordinatorService."""
 
 COMMITTED = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """The high watermark has passed; that it did so with few replicas is no matter of groups."""

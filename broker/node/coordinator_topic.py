@@ -1,6 +1,7 @@
 """The internal topics that coordinators keep: their names, and the settings that they are created with.
 
-They are created when somebody first asks for a coordinator (or for their metadata). Source: coord 2.1.
+The first request for a coordinator (or for the topic's metadata) creates the topic. Source: Kafka's
+GroupCoordinatorConfig.
 """
 
 from __future__ import annotations

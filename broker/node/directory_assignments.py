@@ -1,11 +1,11 @@
-"""Where this broker's replicas are, told to the controller: AssignReplicasToDirs.
+"""AssignReplicasToDirs: report to the controller in which directories this broker's replicas are.
 
-The controller gives each new replica a directory. It is told when a replica stands elsewhere (its folder was moved, its
-directory was offline when it came), when it is in no directory at all (LOST), and when it is back.
+The controller gives each new replica a directory. The broker reports when a replica is in another one (its folder was
+moved, its directory was offline when it came), when it is in no directory at all (LOST), and when it is back.
 
-Invariants: one request is in flight; a replica is reported until the controller has answered; what is asked is what
-holds when the request is built; what the controller was told counts as known to it before the metadata say so, so that
-a replica that turns back is reported again. Source: KIP-858; broker-spec 2.11.
+Invariants: one request is in flight. A replica is reported until the controller has answered. A request holds what is
+true when it is built. The controller is taken to know what it acknowledged before the metadata say so, so that a
+replica that changes back is reported again. Source: AssignReplicasToDirsRequest, KIP-858, Kafka's AssignmentsManager.
 """
 
 from __future__ import annotations

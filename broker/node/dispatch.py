@@ -1,8 +1,8 @@
-"""Dispatch: from a framed request to its handler, as plain calls, and what becomes of a handler's errors.
+"""Dispatch: from a framed request to its handler, as plain calls, and from a handler's errors to their effect.
 
-Invariants: a request is handled by exactly one handler, in the order of its connection; what a listener does not serve
-never reaches a handler (the frame layer closes the connection); a peer's bad bytes touch nothing but their own
-connection; a broken rule of ours (InvariantError) stops the node. Source: Kafka's request handling, KIP-35.
+Invariants: a request is handled by exactly one handler, in the order of its connection. A request that the listener
+does not serve never reaches a handler (the frame layer closes the connection). A peer's bad bytes affect only their own
+connection. A broken invariant of ours (InvariantError) stops the node. Source: Kafka's KafkaApis, KIP-35.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Handler = Callable[["Broker", Request, Session], Steps | None]
 """Answers now or later. One with much to do on the loop gives its steps: some milliseconds each, at most."""
 
 UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
-"""What is answered before the broker is unfenced; everything else waits unread (DESIGN 12a)."""
+"""The only requests answered before the broker is unfenced. Others wait unread (docs/decisions/05-fast-fencing.md)."""
 
 CLIENT_TABLE = ApiTable(BROKER_APIS)
 INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))

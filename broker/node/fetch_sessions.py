@@ -1,12 +1,12 @@
 """Fetch sessions (KIP-227): what a client or follower fetches, kept here between its requests.
 
 Invariants:
-- an answer costs what changed: a session keeps the set of its partitions that may have something to tell (`dirty`), fed
-  by the partitions themselves; a request names only what changed on its side;
+- a response costs what changed: a session keeps the set of its partitions that may have news (`dirty`), fed by the
+  partitions themselves; a request names only what changed on its side;
 - a request is accepted or refused as a whole before anything is read, and an accepted one advances the epoch, whatever
   its partitions answer;
 - without a free slot a client is served all the same, with session id 0.
-Source: KIP-227, broker-spec 4.4.
+Source: KIP-227, Kafka's FetchSession.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ the pass in which it came. The task only dials, and dials again.
 
 Invariants:
 - an answer is applied only to a partition that still is where it was when the request was sent (`decide_answer`);
-- a partition that is being cut, has failed or backs off is not in the request, and the others go on;
-- a partition whose answer had records goes behind the others in a full request: what had no room comes first;
-- when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: a new
-  leader is never waited for because of an idle one;
-- a session that many partitions join is told of them in several requests, none of which waits at the leader.
-Source: broker-spec 3.1 to 3.3; KIP-227.
+- a partition that is being cut, has failed or backs off is not in the request, and the others continue;
+- a partition whose answer had records goes behind the others in a full request: partitions for which there was no room
+  come first;
+- when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: an idle
+  partition never delays a new leader;
+- when many partitions join a session, they are added in several requests, none of which waits at the leader.
+Source: KIP-227, Kafka's AbstractFetcherThread, ReplicaFetcherThread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A fetch on its way: read what it asks for, answer, or park until there is enough to tell.
+"""A fetch on its way: read what it asks for, answer, or park until there is enough to return.
 
-Invariants: it is answered once; a parked fetch is looked at only at the end of a pass in which one of its partitions
-changed, and then everything is read afresh; records leave as file ranges. What is read, and that it parks, is one step:
-no change comes between. A long fetch takes that step from the queue of long requests, also when it is woken.
-Source: Kafka's DelayedFetch and FetchSession (KIP-227).
+Invariants: it is answered once. A parked fetch is looked at only at the end of a pass in which one of its partitions
+changed, and then everything is read again. Records leave as file ranges. Reading and parking are one step, so no change
+comes between. A long fetch takes that step from the queue of long requests, also when it is woken.
+Source: Kafka's DelayedFetch, FetchSession, KIP-227.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """FollowedPartition: one partition in a fetcher. It carries out what `kraft.broker.replica.follower` decides.
 
-Invariants: while the log is being cut nothing is fetched, appended or led; what a cut leaves has its recovery point,
-and its log start if that is another, checkpointed before anything is appended again; where appends wait for the disk,
-the next fetch offset (which acknowledges) is not sent before the sync. Source: broker-spec 3.1 to 3.3, 2.10 mode C.
+Invariants: while the log is being cut nothing is fetched, appended or led. After a cut the recovery point, and the log
+start if it changed, are in their checkpoints before anything is appended again. Where appends wait for the disk, the
+next fetch offset, which acknowledges, is sent only after the sync.
+Source: Kafka's AbstractFetcherThread, docs/storage.md#group-commit.
 """
 
 from __future__ import annotations

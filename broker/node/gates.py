@@ -1,8 +1,8 @@
-"""The three gates that every request passes: may it (authorise), is it too much (throttle), is there memory for it.
+"""The three gates that every request passes: authorization, throttling, and memory.
 
-Allow-all and no-quota are the first implementations; the calls stand at the places that the protocol gives them
-(authorisation comes before existence), so that a real authorizer changes nothing but this module.
-Source: Kafka's Authorizer and ClientQuotaManager; codes as in AclOperation and ResourceType.
+Allow-all and no-quota are the first implementations. The calls are at the places that the protocol gives them
+(authorization comes before existence), so a real authorizer changes only this module. Codes are those of Kafka's
+AclOperation and ResourceType. Source: Kafka's Authorizer, ClientQuotaManager, AclOperation, ResourceType.
 """
 
 from __future__ import annotations

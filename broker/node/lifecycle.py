@@ -1,10 +1,10 @@
 """The life of a broker in the cluster: registration, heartbeats, unfencing, controlled shutdown.
 
 STARTING → RECOVERY (registered, catching up, loading logs) → RUNNING (unfenced) → PENDING_CONTROLLED_SHUTDOWN →
-SHUTTING_DOWN. Invariants: it asks to be unfenced only after it has published its own registration and the logs are
-loaded; it never registers a second time by itself; every heartbeat tells the offset of the newest image all of whose
-roles are taken: who stops waits until those that take over lead. A change of state is told at once, not at the next
-interval. Source: KIP-631, BrokerRegistration and BrokerHeartbeat; Kafka's MetadataLoader.lastAppliedOffset.
+SHUTTING_DOWN. Invariants: the broker asks to be unfenced only after it has published its own registration and the logs
+are loaded. It never registers a second time by itself. Every heartbeat reports the offset of the newest image whose
+roles are all taken, so a broker that stops waits until the new leaders lead. A change of state is reported at once, not
+at the next interval. Source: KIP-631, BrokerRegistrationRequest, BrokerHeartbeatRequest, Kafka's MetadataLoader.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The log directories of a broker: which are online, what they held at start, where a new replica goes, and the offset
-checkpoints that are written for them.
+"""The log directories of a broker: which are online, what they held at start, where a new replica goes, their
+checkpoints.
 
-Invariants: a directory in which the device has failed is never written again (its lock and checkpoints are left as they
-are); a clean-shutdown file is taken away before the first write and written as the very last; a replica that may be in
-a directory that is offline is not made anew elsewhere; what the checkpoints say of a log that is gone is never taken
-for a new one's of the same name. Source: broker-spec 2.2, 2.5, 2.8, 2.11, 2.12; KIP-858.
+Invariants: a directory whose device has failed is never written again (its lock and checkpoints are left as they are).
+A clean-shutdown file is removed before the first write and written as the very last. A replica that may be in a
+directory that is offline is not made anew elsewhere. Checkpointed offsets of a removed log are never applied to a new
+log of the same name. Source: KIP-112, KIP-858, Kafka's LogManager, docs/storage.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""How far this broker's logs reach, for the partitions of which nobody is known to be complete (neither ISR nor ELR).
+"""How far this broker's logs reach, for the partitions of which no replica is known to be complete (neither ISR nor
+ELR).
 
-The controller is told with every heartbeat, until there is a leader: it chooses the replica whose log reaches furthest.
-Invariant: only what stands still is told. The role without a leader is taken before the end is looked at, the log is
-open, and it is the log of the incarnation that tells. Source: KIP-966, unclean recovery.
+Every heartbeat reports it to the controller until there is a leader: the controller chooses the replica whose log
+reaches furthest. Invariant: only an end that cannot change is reported. The broker takes the role without a leader
+before it looks at the end, the log is open, and it is the log of the incarnation that reports.
+Source: KIP-966 (unclean recovery), docs/decisions/18-the-furthest-log.md.
 """
 
 from __future__ import annotations

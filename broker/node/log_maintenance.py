@@ -1,7 +1,8 @@
-"""The slow timers over all logs: checkpoints, retention, producer expiry, and files that are removed after a while.
+"""The slow timers over all logs: checkpoints, retention, producer expiry, and delayed removal of files.
 
-Invariants: what a checkpoint says was true when it was collected, and its directory was online; a segment's log start
-moves in memory before its files are renamed, and readers that hold its files go on. Source: broker-spec 2.2, 2.7, 2.8.
+Invariants: a checkpointed value was true when it was collected, and its directory was online. A segment's log start
+moves in memory before its files are renamed, and readers that hold its files continue.
+Source: Kafka's LogManager, UnifiedLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

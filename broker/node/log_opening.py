@@ -1,11 +1,10 @@
 """Opening logs: a queue served by a few tasks, each of which opens one log at a time off the loop.
 
-Who waits for a log (a fetch, a produce) puts it first in line. A folder that belongs to another topic id (the topic was
-deleted and created again while this broker was away) is set aside as stray, never adopted (B41). Nor is anything that
-the checkpoints say of it: their lines are dropped before the new log is made. A log that ends below what they say (a
-crash came between its truncation and their writing) is given to nobody before they are lowered: what is appended where
-it was cut would count as synced.
-Source: broker-spec 2.5, DESIGN 14.
+A log that a fetch or a produce waits for goes to the front of the queue. A folder that belongs to another topic id (the
+topic was deleted and created again while this broker was away) is set aside as stray, never adopted (B41). Its
+checkpointed offsets are dropped before the new log is made. A log that ends below its checkpointed offsets (a crash
+came between its truncation and their writing) is not used before they are lowered: new appends above the cut would
+otherwise count as synced. Source: Kafka's LogManager, LogLoader, docs/decisions/19-blank-replicas.md.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What of the logs must reach the device, and when.
+"""Which parts of the logs must reach the device, and when.
 
 - Before the first append in a leader epoch: the epoch's entry (and partition.metadata): `want_ready`.
 - After a roll: the closed segment, in the background; only then may the recovery point move.
 - When flush.ms has passed: all of it (`log_flushing`).
 - With flush.messages=1 after each append: group commit. One sync per log is under way; appends that come meanwhile
   share the next one.
-A failed sync is never tried again: its directory goes offline (B22). Source: broker-spec 2.10, 2.12; DESIGN 13, 14.
+
+A failed sync is never tried again: its directory goes offline (B22). Source: docs/storage.md.
 """
 
 from __future__ import annotations

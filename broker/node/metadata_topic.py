@@ -1,10 +1,10 @@
 """`__cluster_metadata` as clients see it: partition 0 of the cluster's own log, up to this broker's high watermark.
 
-Read by name or id with ALTER or CLUSTER_ACTION on the cluster; never listed, never written. Every broker observes the
-log and can serve it; all of them name the same one as its leader, the lowest that is alive. Secrets are hidden, so what
-leaves is bytes and no file range. A broker that has not got as far as another says OFFSET_NOT_AVAILABLE, and the
-consumer asks again. What anybody has read is committed and is never cut: no answer here says otherwise.
-Source: DESIGN 4.
+Clients read it by name or id with ALTER or CLUSTER_ACTION on the cluster. It is never listed and never written. Every
+broker observes the log and can serve it. All of them name the same broker as its leader, the live one with the lowest
+id. Secrets are hidden, so the answer is bytes and no file range. A broker that lags behind another answers
+OFFSET_NOT_AVAILABLE, and the consumer asks again. Committed records are never cut, and no answer here says otherwise.
+Source: docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Partition: one hosted replica. It binds a log to the pure leader or follower state, and knows who waits for it.
+"""Partition: one hosted replica. It binds a log to the pure leader or follower state, and keeps the requests that wait
+for it.
 
 Invariants:
 - an append, the producer state, the log end and the high watermark move together, with no checkpoint between;
 - a replica that was never written is blank: it leads and follows without a log, which is made at the first append;
 - it takes appends only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`);
   until then produces wait in their order of arrival (`pending`);
-- what waits for it is told within the same pass: changes are noted in `host.changed` and settled at its end;
-- a high watermark that clients were shown is never taken back by this leader.
-Source: kraft-spec C.3, C.4; broker-spec 3.4; DESIGN 2 and 14.
+- waiting requests are notified within the same pass: changes are noted in `host.changed` and settled at its end;
+- a high watermark that clients have seen is never lowered by this leader.
+Source: Kafka's Partition, docs/decisions/01-one-seam.md, docs/decisions/19-blank-replicas.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks that several handlers make of a hosted partition, in Kafka's order. Source: broker-spec 4.6."""
+"""Checks that several handlers make of a hosted partition, in Kafka's order. Source: Kafka's Partition, KIP-320."""
 
 from __future__ import annotations
 

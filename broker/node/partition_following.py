@@ -1,7 +1,7 @@
-"""The follower's side of a partition: what the leader sent is written as it is, and its marks are taken over.
+"""The follower's side of a partition: write the leader's bytes unchanged, and take its high watermark and log start.
 
-Invariants: offsets, epochs and bytes stay the leader's; the high watermark is the leader's, clamped into the local log;
-the log start is taken after it. All plain calls. Source: broker-spec 3.1, 3.2.
+Invariants: offsets, epochs and bytes stay the leader's. The high watermark is the leader's, clamped into the local log.
+The log start is taken after it. All plain calls. Source: Kafka's ReplicaFetcherThread, AbstractFetcherThread.
 """
 
 from __future__ import annotations

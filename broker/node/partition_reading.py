@@ -1,8 +1,9 @@
-"""Reading one partition for a fetch: the checks in Kafka's order, then a slice of the log.
+"""Read one partition for a fetch: the checks in Kafka's order, then a slice of the log.
 
-Invariants: marks in an answer are those captured before the read; a consumer gets nothing at or beyond the high
-watermark (or the last stable offset); a follower's progress is counted only for a fetch that passed every check, and
-only after its read. Nothing here suspends: what is not in memory raises. Source: broker-spec 1.10, 3.4, 3.7, 4.3.
+Invariants: the offsets in an answer are those captured before the read. A consumer gets nothing at or beyond the high
+watermark (or the last stable offset). A follower's progress is counted only for a fetch that passed every check, and
+only after its read. Nothing here suspends: bytes that are not in memory raise.
+Source: FetchRequest 4 to 18, Kafka's Partition, ReplicaManager, KIP-320, KIP-392.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""From a produced batch to the one that is appended: its records are walked, its latest timestamp is theirs, and it has
-the codec that its topic asks for.
+"""From a produced batch to the one that is appended: walk its records, correct its latest timestamp, convert its codec.
 
-Invariants: a compressed batch is opened with a bound, on the loop only if that is quick; its records' bytes stay as the
-client made them, in another codec too, and so do producer id, epoch, sequence and the transactional bit.
-Source: broker-spec 1.4 rows 13 to 23, 1.5; Kafka's LogValidator.
+Invariants: a compressed batch is opened with a bound, and on the loop only if that is quick. Its records' bytes stay as
+the client made them, in another codec too, and so do producer id, epoch, sequence and the transactional bit.
+Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest:
 
 
 def _check_converted(batch: bytearray, rules: BatchRules) -> BatchRefused | None:
-    """Rows 22 and 23."""
+    """Refuse a recompressed batch that is above max.message.bytes or segment.bytes."""
     header = read_header(batch)
     if len(batch) > rules.max_message_bytes:
         return BatchRefused(

@@ -1,8 +1,8 @@
-"""A produce on its way: what each of its partitions has answered, what it waits for, and its one answer.
+"""A produce on its way: the results of its partitions, the high watermarks that it waits for, and its one answer.
 
-Invariants: each partition answers once; the answer leaves when all have, or at the deadline with REQUEST_TIMED_OUT for
-those that have not (the outcome of which is unknown to the client); with acks=0 nothing is answered, and any error
-closes the connection. Source: broker-spec 4.2, 1.4.
+Invariants: each partition answers once. The answer leaves when all partitions have answered, or at the deadline, with
+REQUEST_TIMED_OUT for the others, whose outcome is unknown to the client. With acks=0 there is no answer, and any error
+closes the connection. Source: ProduceRequest 3 to 13, Kafka's DelayedProduce.
 """
 
 from __future__ import annotations

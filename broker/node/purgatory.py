@@ -1,8 +1,8 @@
 """Operations that wait, and the one timer over their deadlines.
 
-A parked operation is a slotted object that is completed by a direct call, once; no task, event or channel per request.
-Deadlines are kept in coarse buckets, from which a completed operation removes itself, so a burst of produces with
-30-second time-outs leaves nothing behind. Source: hot-path 2.6, broker-spec 4.1.
+A parked operation is a slotted object that is completed by a direct call, once. There is no task, event or channel per
+request. Deadlines are kept in coarse buckets, from which a completed operation removes itself, so a burst of produces
+with 30-second timeouts leaves nothing behind. Source: Kafka's DelayedOperation.
 """
 
 from __future__ import annotations

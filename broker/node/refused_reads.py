@@ -1,10 +1,11 @@
-"""Readers that come back for the same bytes again and again: they may refuse them, so the log looks at them itself.
+"""Readers that fetch the same bytes again and again may be refusing them, so the log checks those bytes itself.
 
-A broker sends what stands in its files without a look (DESIGN 10), and a reader that finds a damaged batch can only ask
-once more. So a log that changed on the device would be offered for ever, while others have it whole. Here the batches
-that are asked for so often are read and checked, off the loop, a piece at a time; what becomes of a replica with a
-damaged one is decided in `damaged_logs`. Where nobody else could lead, it goes on, and the same bytes are not looked at
-again for a while, unless another replica could lead by then.
+A broker sends the bytes of its files unchecked, as Kafka does. A reader that finds a damaged batch can only fetch it
+again. So a log that changed on the device would be offered permanently, although other replicas have it whole. Here
+batches that are fetched so often are read and checked, off the loop, a piece at a time. `damaged_logs` decides what
+happens to a replica with a damaged batch. Where no other replica could lead, it goes on, and the same bytes are not
+checked again for a while, unless another replica could lead by then.
+Source: docs/deviations.md, docs/decisions/08-damaged-replicas.md.
 """
 
 from __future__ import annotations

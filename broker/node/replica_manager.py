@@ -1,12 +1,12 @@
-"""ReplicaManager: all replicas that this broker hosts, where their parts meet, and what happens at the end of a pass.
+"""ReplicaManager: all replicas that this broker hosts, where their parts meet, and the work at the end of a pass.
 
 Order of a node's life: `open_directories` (locks, meta.properties, clean-shutdown files) → registration → `run` in the
 background → `load(image)` at the first publish → `apply_delta` at every later one → `shutdown` after `run` has ended.
 
-Invariants: roles are taken in the order deletes, leaders, followers, in turns if there are many; a fetcher is stopped
-before the role changes, so that a late answer finds nothing; a replica is known by topic id, and by name only while
+Invariants: roles are taken in the order deletes, leaders, followers, in turns if there are many. A fetcher is stopped
+before the role changes, so that a late answer finds nothing. A replica is known by topic id, and by name only while
 that name is its topic's.
-Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
+Source: Kafka's ReplicaManager, BrokerMetadataPublisher, LogManager.
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
 """Moving replicas between the log directories of this broker: AlterReplicaLogDirs (KIP-113, KIP-858).
 
-A move copies the log into a folder marked `-future` in the other directory, without the network, while the replica goes
-on leading or following. When the copy has caught up the controller is told the new directory; when the metadata say so,
-appends wait for a moment, the rest is copied and synced, and the folders change places.
+A move copies the log into a folder marked `-future` in the other directory, without the network, while the replica
+continues to lead or follow. When the copy has caught up, the broker reports the new directory to the controller. When
+the metadata name that directory, appends wait for a moment, the rest is copied and synced, and the folders change
+places.
 
 Invariants:
 - the two folders are renamed, and the replica's log is replaced, with no checkpoint between, at a moment when both logs
   are equal and the copy is on the device: nothing that was acknowledged depends on what is left behind;
 - a log that was cut meanwhile is copied from its beginning again;
-- before that the target's checkpoint says where the log starts: a restart does not bring back what was deleted;
+- before that the target's checkpoint holds the log start: a restart does not bring back what was deleted;
 - a move that is given up, by request, by deletion or by a failing directory, leaves the replica where it was, and the
-  controller is told so. Nothing gives it up between the renames and the sync of the directories;
+  broker reports that to the controller. Nothing gives it up between the renames and the sync of the directories;
 - of several requests for a replica the last one counts.
-A move that was under way when the process ended begins anew at the next start, by what is in the directories: if only
-the copy is there, the metadata name its directory, and no directory is offline that may have more, the copy is the
-replica (a crash fell between two renames). A copy that is not needed any more is marked so at once: no directory has
-more than one of a replica.
-Source: broker-spec 2.11.
+
+A move that was under way when the process ended starts again at the next start, from what is in the directories. If
+only the copy is there, the metadata name its directory, and no directory is offline that may have more, the copy is the
+replica (a crash fell between two renames). A copy that is no longer needed is marked so at once: no directory has more
+than one copy of a replica.
+Source: KIP-113, KIP-858, Kafka's ReplicaAlterLogDirsThread, docs/decisions/17-moves-between-directories.md.
 """
 
 from __future__ import annotations

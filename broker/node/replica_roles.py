@@ -1,8 +1,8 @@
-"""Taking roles: what the states of an image make of this broker's replicas, and the fetchers of those that follow.
+"""Taking roles: apply the states of an image to this broker's replicas, and to the fetchers of those that follow.
 
-Invariants: roles are taken in the order deletes, leaders, followers; a partition is out of its fetcher before its role
-changes, so that a late answer finds nothing; fetching is restarted only in a new leader epoch.
-Source: kraft-spec C.3; broker-spec 3.1.
+Invariants: roles are taken in the order deletes, leaders, followers. A partition is out of its fetcher before its role
+changes, so that a late answer finds nothing. Fetching is restarted only in a new leader epoch.
+Source: Kafka's ReplicaManager.
 """
 
 from __future__ import annotations

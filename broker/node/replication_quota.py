@@ -1,9 +1,9 @@
 """Replication throttles: how much of the network replicas may use that are not in sync yet (KIP-73).
 
-Throttled are the replicas that a topic's leader.replication.throttled.replicas (on the leader's side) or
-follower.replication.throttled.replicas names, and only while they are out of sync: a throttle never holds back an
-acknowledgement. The bytes of all named replicas are counted; the rate is measured over replication.quota.window.num
-windows of replication.quota.window.size.seconds. Source: broker-spec 3.8.
+A replica is throttled if the topic's leader.replication.throttled.replicas (on the leader's side) or
+follower.replication.throttled.replicas names it, and only while it is out of sync: a throttle never holds back an
+acknowledgement. The bytes of all named replicas are counted. The rate is measured over replication.quota.window.num
+windows of replication.quota.window.size.seconds. Source: KIP-73, Kafka's ReplicationQuotaManager.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Taking folders of logs away: replicas that are no longer ours are renamed to `-delete` at once and removed after
-file.delete.delay.ms; folders that belong to no replica are renamed to `-stray` and left to the operator.
+"""Removing folders of logs: folders of removed replicas are renamed to `-delete` at once, and stray ones to `-stray`.
 
-Invariant: a folder is renamed only when no blocking call is under way in it, and nothing of the same name is opened
-before. Source: broker-spec 2.8, kraft-spec C.1.
+A `-delete` folder is removed after file.delete.delay.ms. A `-stray` folder, which belongs to no replica, is left to the
+operator. Invariant: a folder is renamed only when no blocking call is under way in it, and nothing of the same name is
+opened before. Source: Kafka's LogManager.
 """
 
 from __future__ import annotations

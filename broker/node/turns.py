@@ -1,7 +1,7 @@
 """Turns: work of many small pieces, done on the loop in their order, a few milliseconds at a time.
 
-What fits into one turn is done at once, so that small work is over when `start` returns; others run between two turns.
-Source: DESIGN 10 and 14.
+Work that fits into one turn is done at once, so small work is over when `start` returns. Other work runs between two
+turns. Source: docs/decisions/19-blank-replicas.md, docs/decisions/26-long-requests.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The names under which dashboards look for Kafka's metrics: one registry, a row for each family of names.
 
-Source: the Strimzi Metrics Reporter (reporter), the rules for jmx_exporter of Strimzi's examples (strimzi) and of
-Confluent's jmx-monitoring-stacks (confluent).
+The families are `reporter` (Strimzi Metrics Reporter), `strimzi` (the jmx_exporter rules of Strimzi's examples) and
+`confluent` (those of Confluent's stacks). Source: Strimzi Metrics Reporter, Strimzi examples, jmx-monitoring-stacks.
 """
 
 from __future__ import annotations

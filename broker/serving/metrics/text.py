@@ -1,5 +1,7 @@
-"""The text that a Prometheus server scrapes, written at a tenth of what prometheus-client's writer costs: names and
-labels are kept as text from one scrape to the next. Source: the Prometheus text format, version 0.0.4."""
+"""The text that a Prometheus server scrapes, written at a tenth of the cost of prometheus-client's writer.
+
+Names and labels are kept as text from one scrape to the next. Source: Prometheus text format.
+"""
 
 from __future__ import annotations
 
