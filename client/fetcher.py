@@ -1,11 +1,11 @@
-"""The consumer's reading side: finds first positions, and keeps one fetch on its way to each broker that leads (or, for
-a consumer with a rack, is close to) something to read.
+"""The consumer's reading side: find first positions, and keep one fetch under way to each broker that it reads.
 
-What comes is kept as bytes until it is wanted. A partition is not asked for again while it has
-`max.partition.fetch.bytes` waiting, and none is while `fetch.max.bytes` wait altogether. An answer about a partition
-that was given up, or moved by a seek, since the request left is not used (C2).
-Source: coordinators-spec 11.1; KIP-227 (sessions), KIP-320 (truncation), KIP-392 (closest replica), KIP-951 (hints),
-KIP-1106 (reset by duration).
+That broker is the leader, or a close replica for a consumer with a rack. Fetched data are kept as bytes until they are
+wanted. A partition is not fetched again while it has `max.partition.fetch.bytes` waiting, and none is while
+`fetch.max.bytes` wait altogether. An answer is not used if its partition was given up, or moved by a seek, since the
+request left (C2).
+Source: Kafka's Fetcher, OffsetFetcher, KIP-227 (sessions), KIP-320 (truncation), KIP-392 (closest replica), KIP-951
+(hints), KIP-1106 (reset by duration).
 """
 
 from __future__ import annotations

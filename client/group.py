@@ -1,9 +1,10 @@
 """A member of a classic consumer group: joins, is assigned partitions, stays by heartbeats, and leaves.
 
-One task carries a member from join to join; another sends heartbeats as long as it is in the group. An error that
-answers a request of an older generation is ignored. With `cooperative` assignors members keep what they have through a
-rebalance, and what is to move is given up after it, which needs a second one; with the others everything is given up
-before a join. Source: coordinators-spec 11.2; KIP-345, KIP-429.
+One task carries a member from join to join. Another sends heartbeats as long as it is in the group. An error that
+answers a request of an older generation is ignored. With `cooperative` assignors members keep their partitions through
+a rebalance. Partitions that are to move are given up after it, which needs a second rebalance. With other assignors a
+member gives up everything before a join.
+Source: Kafka's AbstractCoordinator, ConsumerCoordinator, KIP-345, KIP-429.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One rebalance from a member's side: JoinGroup, the division of the partitions if it is the leader, and SyncGroup.
 
-The answers are given as they came; what their errors mean is for the member to say (`group`).
-Source: coordinators-spec 11.2 and 11.5.
+Answers are returned unchanged. `group` decides what their errors mean.
+Source: JoinGroupRequest, SyncGroupRequest, Kafka's AbstractCoordinator.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Access: control lists, quotas, and the users that log in by SCRAM. Salts and keys never leave a broker.
 
-Source: the messages DescribeAcls, DescribeClientQuotas (KIP-546) and DescribeUserScramCredentials (KIP-554).
+Source: DescribeAclsRequest, DescribeClientQuotasRequest (KIP-546), DescribeUserScramCredentialsRequest (KIP-554).
 """
 
 from __future__ import annotations

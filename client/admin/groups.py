@@ -1,6 +1,7 @@
 """Groups: list, describe, read and change their offsets, delete them, remove members.
 
-Source: coordinators-spec 12.3.
+Source: ListGroupsRequest, DescribeGroupsRequest, OffsetFetchRequest, OffsetCommitRequest, OffsetDeleteRequest,
+DeleteGroupsRequest, LeaveGroupRequest, Kafka's KafkaAdminClient.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whom to ask: any broker, one broker, each broker, the leaders of partitions, the coordinator of a group.
+"""Choose the broker for an admin request: any, a named one, each one, a partition's leader, a group's coordinator.
 
-One deadline (`timeout_ms`) covers a call with all its retries; a single request gets a part of it, so that a broker
-that hangs does not take all of it. Errors that pass (a leader that moved, a coordinator that still loads) are asked
-again after a pause that doubles; all others are raised as `KafkaError`.
-Source: coordinators-spec 12.1 and 12.2.
+One deadline (`timeout_ms`) covers a call with all its retries. A single request gets a part of it, so a broker that
+hangs does not use it up. Transient errors (a leader that moved, a coordinator that still loads) are retried after a
+pause that doubles. All others are raised as `KafkaError`.
+Source: Kafka's KafkaAdminClient, AdminApiDriver.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Records on their way out: batches per partition, when each may leave, and the memory that they hold.
 
-Time comes in as milliseconds of a monotonic clock. A batch may leave when it is full, when it has lingered, when
-somebody flushes or waits for memory; which of a partition's batches, and under which sequence, is `partition_queue`'s
-matter. A batch that ends while it is on its way is settled at once and keeps its place until its answer comes.
-Source: coordinators-spec 10.1 and 10.3.
+Time comes in as milliseconds of a monotonic clock. A batch may leave when it is full, when it has lingered, or when a
+caller flushes or waits for memory. `partition_queue` decides which batch of a partition leaves, and under which
+sequence. A batch that ends while it is on its way is settled at once and keeps its place until its answer comes.
+Source: Kafka's RecordAccumulator.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The partitions that a consumer reads, and where it stands in each.
+"""The partitions that a consumer reads, and its positions in each.
 
-Three positions are told apart. `given`: the offset after the last record that the application was given; what `commit`
-commits. `consumed`: what `given` was when the application last came back for more; what auto-commit commits (C5).
-`fetch`: the next offset to ask a broker for. Invariants: an answer is used only if the partition is still assigned and
-its `fetch` has not moved since the request left (`version`, C2), by a seek or by the answer of another broker, for who
-is asked changes while a request is under way; records are handed out in offset order; a damaged
-batch is told when there is nothing before it to hand out, and is asked for anew: another replica may have it whole.
-Source: coordinators-spec 11.1.
+There are three positions. `given`: the offset after the last record that the application got; `commit` commits it.
+`consumed`: the value of `given` when the application last polled again; auto-commit commits it (C5). `fetch`: the next
+offset to request from a broker.
+
+Invariants: an answer is used only if the partition is still assigned and its `fetch` has not moved since the request
+left (`version`, C2). A seek moves it, and so does another broker's answer, because the broker may change while a
+request is under way. Records are handed out in offset order. A damaged batch is reported when no record before it is
+left to hand out. It is then fetched again, because another replica may have it whole.
+Source: Kafka's SubscriptionState, FetchCollector.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What members of a classic consumer group tell each other: subscriptions and assignments as bytes.
+"""Subscriptions and assignments of a classic consumer group's members, as bytes.
 
 Big-endian, not flexible: a version, then the fields of that version. A reader takes the fields that it knows and
 ignores what a newer version adds. Subscription: 0 topics and user data, 1 owned partitions, 2 generation, 3 rack.
-Assignment: 0 partitions and user data. Source: coordinators-spec 11.5.
+Assignment: 0 partitions and user data. Source: ConsumerProtocolSubscription, ConsumerProtocolAssignment, Kafka's
+ConsumerProtocol.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From the bytes of a Fetch answer to records: batch by batch, when they are wanted.
 
-Offsets taken by control records and by holes are stepped over; batches of aborted transactions are skipped for
-read_committed: an entry of the aborted list counts from the first batch that reaches its first offset up to its
-producer's abort marker. Records are read here and not by the general codec because this is the consumer's inner loop.
-Source: broker-spec 1.3 and 1.10; KIP-98.
+Offsets of control records and holes are stepped over. For read_committed, batches of aborted transactions are skipped:
+an entry of the aborted list counts from the first batch that reaches its first offset up to its producer's abort
+marker. Records are read here and not by the general codec because this is the consumer's inner loop.
+Source: FetchResponse, KIP-98, Kafka's CompletedFetch.
 """
 
 from __future__ import annotations

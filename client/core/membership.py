@@ -1,6 +1,7 @@
-"""Membership in a classic group as a value: who this member is, and what each error of the coordinator means for it.
+"""Membership in a classic group as a value: the member's identity, and what it does about each error of the
+coordinator.
 
-Source: coordinators-spec 11.2.
+Source: Kafka's AbstractCoordinator, ConsumerCoordinator.
 """
 
 from __future__ import annotations

@@ -2,19 +2,20 @@
 
 Invariants:
 - A batch gets its sequence when it first leaves and keeps it for every retry, so that a broker that has it already
-  recognises the duplicate (KIP-98). Several batches may be on their way; a retry leaves only when it is the oldest of
+  recognises the duplicate (KIP-98). Several batches may be on their way. A retry leaves only when it is the oldest of
   all that are unanswered, and nothing new leaves while one is out (C1).
 - A batch that was given up after it had left leaves a gap in the sequence. Then nothing leaves until all that is on its
-  way is answered, and the sequence starts again at 0 under a higher producer epoch. What waits and may be in the log is
-  not sent under that new identity, for the broker could not see that it is a duplicate: it is given up as unknown.
-- While any batch is in flight, a new one leaves by the connection that the last one took. Another leader may never hear
-  of that one, and where nothing is known of a producer, whatever sequence comes first is taken; whoever took a retry
-  knows it.
+  way is answered, and the sequence starts again at 0 under a higher producer epoch. Waiting batches that may be in the
+  log are not sent under that new identity, because the broker could not see that they are duplicates. Their outcome is
+  reported as unknown.
+- While any batch is in flight, a new one leaves by the connection that the last one took. Another leader might never
+  learn of that one, and a broker without state of a producer accepts any first sequence. A broker that took a retry has
+  that state.
 - The first batch over a connection leaves alone, and so does the first of a sequence. Until it is acknowledged the
-  broker may know nothing of the producer: if it refused this one, because it has not heard yet that it leads, or lacks
-  replicas in sync, and took the next one, the refused one would be out of order for ever.
+  broker may have no state of the producer. If it refused this one (it does not know yet that it leads, or lacks
+  replicas in sync) and took the next one, the refused one would be out of order permanently.
 - Without sequences order can be kept over a retry only by one batch at a time.
-Source: coordinators-spec 10.3; KIP-360.
+Source: KIP-98, KIP-360, Kafka's TransactionManager, Sender.
 """
 
 from __future__ import annotations

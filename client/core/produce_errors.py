@@ -1,4 +1,6 @@
-"""What a producer does about each error of a Produce answer. Source: coordinators-spec 10.2 and 10.3."""
+"""What a producer does about each error of a Produce answer. Source: ProduceResponse, Kafka's Sender,
+TransactionManager.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Synchronous: the Java that Spark will run, checked before Spark is started.
 
 Spark's start script takes `$JAVA_HOME/bin/java`, or the `java` of PATH where JAVA_HOME is not set; so does this module.
-Source: bin/spark-class of Apache Spark; Spark 4 needs Java 17 or newer.
+Spark 4 needs Java 17 or newer. Source: Spark's bin/spark-class.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Spark gives a reader a conjunction of filters and takes back those that it must evaluate itself. `Bounds` holds, per
 column, what a value must be to satisfy those that were understood. Invariant: each row that satisfies all filters is
 admitted. It may admit more rows only for the filters that are given back.
-Source: pyspark.sql.datasource.Filter and its subclasses (Spark 4.2), told apart by the names of their classes.
+Filters are distinguished by the names of their classes. Source: pyspark.sql.datasource (Spark 4.2).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Spark 4.2 refuses a reader that overrides `pushFilters` unless spark.sql.python.filterPushdown.enabled is true. It looks
 at the `__func__` of the attribute, so the attribute here is an object that has the base method's. With the conf off it
 is never called; with the conf on it is.
-Source: pyspark.sql.worker.plan_data_source_read and data_source_pushdown_filters (Spark 4.2).
+Source: pyspark.sql.worker.plan_data_source_read, pyspark.sql.worker.data_source_pushdown_filters (Spark 4.2).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pure: the options of a table, a topic source or a sink as values, after `options` has parsed and checked them.
 
 All are frozen and can be pickled: Spark carries them from the driver's planning workers to the executors.
-Source: the option names and meanings of Spark's own Kafka connector (spark-sql-kafka-0-10).
+Source: spark-sql-kafka-0-10.
 """
 
 from __future__ import annotations

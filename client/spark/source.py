@@ -2,7 +2,7 @@
 
 Spark makes an object of this class in each worker process that plans or runs a query. Everything else is imported where
 it is used, so that a process loads only what its part of the query needs.
-Source: pyspark.sql.datasource.DataSource (Spark 4.2).
+Source: pyspark.sql.datasource (Spark 4.2).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""`sticky` and `cooperative-sticky`: balanced first, and then as much as possible stays where it is.
+"""`sticky` and `cooperative-sticky`: balance first, then keep as many partitions as possible where they are.
 
-Invariants: every partition of a wanted topic goes to exactly one subscriber; no move of one partition would make two
-members' counts more equal; a claim to a partition counts only if no other member has one of a higher generation, and of
-two claims of the same generation neither counts (a member that missed a rebalance must not keep what is not its own).
-Source: coordinators-spec 11.5; KIP-54, KIP-429.
+Invariants: every partition of a wanted topic goes to exactly one subscriber. No move of one partition would make two
+members' counts more equal. A claim to a partition counts only if no other member claims it in a higher generation. Of
+two claims in the same generation neither counts: a member that missed a rebalance must not keep another member's
+partition.
+Source: KIP-54, KIP-429, Kafka's AbstractStickyAssignor.
 """
 
 from __future__ import annotations

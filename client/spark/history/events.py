@@ -2,7 +2,7 @@
 it as JSON. Secrets are hidden.
 
 Events name topics by id. A topic's id is never used again and its name never changes, so that a map of both, made of
-the events that create topics, holds for any part of the log. Source: the records of KIP-631.
+the events that create topics, holds for any part of the log. Source: KIP-631.
 """
 
 from __future__ import annotations

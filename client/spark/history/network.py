@@ -1,6 +1,7 @@
 """Synchronous: the committed metadata log of a running cluster, fetched as raw batches from a broker.
 
-While the batches of an answer are used, the next ones are on their way. Source: Fetch, ListOffsets (KIP-98, KIP-516).
+While the batches of an answer are used, the next ones are on their way.
+Source: FetchRequest (KIP-98, KIP-516), ListOffsetsRequest.
 """
 
 from __future__ import annotations

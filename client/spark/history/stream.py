@@ -2,7 +2,7 @@
 
 Spark makes two of these: one lives as long as its query and plans all its micro-batches, the other is pickled to the
 tasks. The planner, which has sockets, is made when it is first needed and is never pickled.
-Source: pyspark.sql.datasource.DataSourceStreamReader, pyspark.sql.streaming.datasource (Spark 4.2).
+Source: pyspark.sql.datasource, pyspark.sql.streaming.datasource (Spark 4.2).
 """
 
 from __future__ import annotations

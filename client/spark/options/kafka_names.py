@@ -1,7 +1,6 @@
 """Settings of Kafka's clients that have no effect here, and those that are refused, by name without `kafka.`.
 
-Source: Kafka's ConsumerConfig, ProducerConfig, CommonClientConfigs, SslConfigs; the checks of KafkaSourceProvider in
-Spark's connector.
+Source: Kafka's ConsumerConfig, ProducerConfig, CommonClientConfigs, SslConfigs, Spark's KafkaSourceProvider.
 """
 
 from __future__ import annotations

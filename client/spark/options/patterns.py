@@ -2,7 +2,7 @@
 
 Spark's connector takes a Java expression, and code that is moved here must select the same topics. What the two
 languages read differently, and what only one of them has, is refused with the name of the part.
-Source: java.util.regex.Pattern; Python's re.
+Source: java.util.regex.Pattern, Python's re.
 """
 
 from __future__ import annotations

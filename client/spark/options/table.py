@@ -1,7 +1,8 @@
 """The one table of options: what each is called, what it is for, what it means, and how its text is parsed.
 
-docs/spark-options.md is made from it. Source: Spark's connector spark-sql-kafka-0-10 for the names and meanings that it
-has, Kafka's client settings for those that begin with `kafka.`; options marked "(pykraft)" are in neither.
+docs/spark-options.md is made from it. Options marked "(pykraft)" are in neither source.
+Source: spark-sql-kafka-0-10, Kafka's CommonClientConfigs (names that begin with
+`kafka.`).
 """
 
 from __future__ import annotations

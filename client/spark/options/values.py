@@ -1,7 +1,7 @@
 """Texts of options as values: numbers, truth values, sizes of time, points in time, topics and JSON by partition.
 
 Each parser takes the text and gives the value, or raises Refused, whose text says what was expected.
-Source: the options of Spark's connector spark-sql-kafka-0-10, and Spark's JavaUtils for durations.
+Source: spark-sql-kafka-0-10, Spark's JavaUtils (durations).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A row with a key goes to murmur2(key) modulo the number of partitions. Rows without a key stick to a partition for a
 run of `batch.size` bytes, as the Java producer's do, and then go to another one. An Arrow column of keys is hashed at
 once: a step of the hash is one operation on all keys that are long enough for it.
-Source: KIP-480, KIP-794; `kraft.client.core.partitioner`.
+The rules are those of `kraft.client.core.partitioner`. Source: KIP-480, KIP-794.
 """
 
 from __future__ import annotations

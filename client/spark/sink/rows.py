@@ -3,7 +3,7 @@
 The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `topic`, `partition`; `timestamp`
 as well. Columns of other names are ignored, as there. Rows are counted from 0 in each Spark partition, and an error
 about a row names its number.
-Source: KafkaWriter of spark-sql-kafka-0-10 (column names and types).
+Source: Spark's KafkaWriter (column names and types).
 """
 
 from __future__ import annotations

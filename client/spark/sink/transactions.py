@@ -10,7 +10,7 @@ raises the producer epoch at each EndTxn, so that a late batch cannot get into t
 here every transaction begins with an InitProducerId, which raises it as well. A batch that is still under way when its
 transaction is aborted is kept out by the partition leader's check with the coordinator (KIP-890's first part), which
 brokers have since Kafka 3.6: exactly once needs these.
-Source: KIP-98, KIP-360, KIP-890; TransactionManager of Apache Kafka 4.x.
+Source: KIP-98, KIP-360, KIP-890; Kafka's TransactionManager (4.x).
 """
 
 from __future__ import annotations

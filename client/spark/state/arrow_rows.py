@@ -1,7 +1,7 @@
 """Pure: rows as Arrow batches, which Spark takes at a fraction of the cost of tuples where there are many.
 
 Columns that hold structs or maps have no form here: their tables are small, and their rows go to Spark as they are.
-Source: pyspark.sql.pandas.types.to_arrow_schema, whose types Spark asks for.
+The types are those that Spark asks for. Source: pyspark.sql.pandas.types.
 """
 
 from __future__ import annotations

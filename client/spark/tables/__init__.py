@@ -2,7 +2,8 @@
 from, and what the brokers must answer for it.
 
 The schemas that Spark sees and docs/spark-tables.md are made from it. Invariants: names are unique within a table, and
-every table ends with AS_OF. Source: the Kafka messages that `Table.apis` names; KIP-966 for eligible leader replicas.
+every table ends with AS_OF.
+Each table's `apis` names the Kafka messages that it is read from. Source: KIP-966 (eligible leader replicas).
 """
 
 from __future__ import annotations

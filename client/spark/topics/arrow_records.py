@@ -4,7 +4,7 @@
 `to_arrow` and `arrow_batches` decode several walked answers together, so that small answers make large Arrow batches.
 Invariants: bytes that are no records are a WireError with topic, partition and offset, never a wrong row; columns that
 are not asked for are not built.
-Source: KIP-98 (message format v2); the columns of spark-sql-kafka-0-10.
+Source: KIP-98 (message format v2), spark-sql-kafka-0-10 (columns).
 """
 
 from __future__ import annotations

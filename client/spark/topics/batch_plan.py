@@ -2,7 +2,7 @@
 
 A filter narrows the ranges. Offsets, topics and partitions are exact. A time moves the start to the first record that
 is as new; it moves the end only where later records cannot be older.
-Source: KIP-79 (offsets by time); message.timestamp.type.
+Source: KIP-79 (offsets by time), KIP-32 (message.timestamp.type).
 """
 
 from __future__ import annotations

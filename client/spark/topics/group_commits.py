@@ -1,7 +1,8 @@
 """Synchronous: the ends of micro-batches as committed offsets of a consumer group, so that Kafka's tools show the lag.
 
 Spark's checkpoint stays the only thing that a query goes on from: a commit that fails is logged and changes nothing.
-Source: OffsetCommit without a member (generation -1), as Kafka's admin client sends it.
+A commit names no member and generation -1, as Kafka's admin client does. Source: OffsetCommitRequest, Kafka's
+KafkaAdminClient.
 """
 
 from __future__ import annotations

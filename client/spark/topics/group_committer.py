@@ -2,7 +2,7 @@
 
 Spark commits a batch to its source when it builds the next one, so that a stream with `commitGroup` is one batch
 behind, and under AvailableNow its last batch is committed by the next run. A listener sees each batch at once.
-Source: StreamingQueryListener of Spark; SourceProgress.endOffset.
+Source: Spark's StreamingQueryListener, SourceProgress.
 """
 
 from __future__ import annotations

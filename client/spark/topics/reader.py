@@ -1,7 +1,7 @@
 """Spark's reader of topics as a batch: plans on the driver, reads on the executors.
 
 Spark pickles the reader between its planning workers and its tasks: it holds values only.
-Source: pyspark.sql.datasource.DataSourceReader (Spark 4.2).
+Source: pyspark.sql.datasource (Spark 4.2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pure: how much of what is there a micro-batch takes, and whether it waits for more.
 
-Source: rateLimit and delayBatch of KafkaMicroBatchStream in spark-sql-kafka-0-10.
+Source: Spark's KafkaMicroBatchStream (rateLimit, delayBatch).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The form is that of Spark's connector, `{"orders":{"0":17}}`, with facts under keys that no topic can have: `@ids` are
 topic ids, `@epochs` the leader epochs that ends are known with, `@commit` the consumer group that has them committed.
 Other keys with `@` are passed over. Invariant: the same offset gives the same text, because Spark compares texts.
-Source: JsonUtils of spark-sql-kafka-0-10; KIP-516 (topic ids); KIP-320 (leader epochs).
+Source: Spark's JsonUtils, KIP-516 (topic ids), KIP-320 (leader epochs).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariants: a batch is a function of its start and end alone; a partition that appears is first in an end, with its
 earliest offset, so that the batch after it reads all of it; an offset with nothing new is given back as it came.
-Source: MicroBatchStream, SupportsAdmissionControl and SupportsTriggerAvailableNow of Spark.
+Source: Spark's MicroBatchStream, SupportsAdmissionControl, SupportsTriggerAvailableNow.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Byte columns are copied once. Sizes that differ: Arrow takes every second element of an array without a copy, whose
 other elements are the bytes between the values. Equal sizes: numpy gathers them as elements of that size, which takes
 half the time at 100 B. (A cast from views would be faster by a third at 1 KB, but pyarrow 18 makes no views.)
-Source: the columns of spark-sql-kafka-0-10; Arrow's columnar format (binary and binary view layouts).
+Source: spark-sql-kafka-0-10 (columns), Arrow columnar format (binary and binary view layouts).
 """
 
 from __future__ import annotations

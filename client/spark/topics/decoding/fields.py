@@ -2,7 +2,7 @@
 
 Invariant: with `bodies`, each record's fields end exactly where its length says, or BrokenRecord is raised; what no
 column needs is not read.
-Source: KIP-98, the record of message format v2.
+Source: KIP-98, message format v2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two bytes are looked at together: a table of their 65,536 values has the number and its width. Longer integers, which
 are few, are read byte by byte for their positions alone.
-Source: the varint and varlong of KIP-98's records (zig-zag).
+Source: KIP-98 (varint and varlong, zig-zag).
 """
 
 from __future__ import annotations
