@@ -1,5 +1,5 @@
-"""Async: an answer of server-sent events that goes on until the browser goes. Source: the HTML standard, section
-"Server-sent events".
+"""Async: an answer of server-sent events that goes on until the browser goes.
+Source: HTML standard (section "Server-sent events").
 """
 
 from __future__ import annotations

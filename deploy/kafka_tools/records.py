@@ -1,5 +1,5 @@
-"""kafka-console-producer and kafka-console-consumer. Source: Kafka's ConsoleProducer, LineMessageReader,
-ConsoleConsumer and DefaultMessageFormatter."""
+"""kafka-console-producer and kafka-console-consumer.
+Source: Kafka's ConsoleProducer, LineMessageReader, ConsoleConsumer, DefaultMessageFormatter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which kraft command does what a command line of one of Kafka's tools asks for. Source: the help texts of Kafka's
-tools TopicCommand, ConfigCommand, ConsumerGroupCommand."""
+"""Which kraft command does what a command line of one of Kafka's tools asks for.
+Source: Kafka's TopicCommand, ConfigCommand, ConsumerGroupCommand (their help texts)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The prefix is cut once and the rest is in lower case; then `___` is a dash, `__` an underscore, `_` a dot. `KRAFT_…` is
 the same for keys that begin with `kraft.`. Variables that are for the JVM or for the scripts of the image are no
-properties. `python -m kraft.deploy.launch.environment` prints the properties as a file. Source: the documentation of
-the apache/kafka image.
+properties. `python -m kraft.deploy.launch.environment` prints the properties as a file. Source: apache/kafka image.
 """
 
 from __future__ import annotations

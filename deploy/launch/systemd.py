@@ -4,7 +4,7 @@ A service of `Type=notify` is started with `NOTIFY_SOCKET`: each message is one 
 `WatchdogSec=` it has `WATCHDOG_USEC` too: systemd ends a process that sends no `WATCHDOG=1` for that long. Nothing
 here raises or waits: a service manager that does not listen must not harm the node.
 
-Source: sd_notify(3) and sd_watchdog_enabled(3).
+Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pure: Avro in the wire format of Confluent's serializers: the byte 0, a schema id of four bytes, then the datum.
 
-Source: Confluent's documentation of the schema registry's wire format; the Apache Avro specification.
+Source: Confluent's schema registry wire format, Apache Avro specification.
 """
 
 from __future__ import annotations

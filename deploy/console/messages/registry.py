@@ -1,5 +1,5 @@
 """Async: Avro schemas from a schema registry, by id. A schema never changes, so an answer is kept; a failure is kept
-for a while only. Source: Confluent's schema registry API, `GET /schemas/ids/{id}`.
+for a while only. Source: Confluent's schema registry API (`GET /schemas/ids/{id}`).
 """
 
 from __future__ import annotations
