@@ -2,7 +2,8 @@
 
 The rules of the verbs stand here once; whoever has a cluster gives the primitives, the methods with an underscore.
 Invariants: a partition lasts until `heal`, also for nodes that are started meanwhile; a fault of requests lasts until
-it happened as often as it was asked for, it is ended, or its node's process is gone. Source: DESIGN 2.
+it happened as often as it was asked for, it is ended, or its node's process is gone.
+Source: docs/decisions/09-faults-on-purpose.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ its completion. The completion's type says what is known:
     {"index": 7, "time_ns": 1911002, "process": "producer-0", "type": "ok", "f": "send",
      "place": ["chaos", 0], "value": "producer-0/3", "offset": 3}
 
-`time_ns` counts from the begin of the run. `index` is the line's number. Source: Jepsen's histories.
+`time_ns` counts from the begin of the run. `index` is the line's number. Source: Jepsen.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A history is values only: what was sent and how that ended, and what each reader was given, in its order. The judge
 knows nothing of nodes, so it serves a simulated run, a real cluster, and histories written by hand alike.
 
-Source: the Kafka workload of Jepsen (jepsen/tests/kafka.clj), its names. Of its anomalies those of cycles between
+The names are Jepsen's. Source: Jepsen Kafka workload. Of its anomalies those of cycles between
 transactions (G0, G1c) and reads of what a transaction itself sent are not here: nothing sends in transactions yet. An
 aborted read (G1a) is one of a value whose sending definitely failed, in a transaction or not.
 """

@@ -4,8 +4,7 @@ which each takes effect at a moment between its call and its return?
 A call that was never answered may take effect at any later time, or never: it need not have a place in the order. The
 model says which states it may lead to, so the search goes on with sets of states.
 Linearizability is local (Herlihy and Wing): judge the history of each key alone, which costs far less.
-Source: Wing and Gong, "Testing and Verifying Concurrent Objects"; the cache of places that were visited is Lowe's
-("Testing for Linearizability").
+Source: Wing & Gong, Lowe (the cache of visited places).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ topic with two partitions is decided in steps.
 
 Production's sizes are constants of its modules; a run that is to have small ones sets them there and puts them back.
 Only such are here as change what happens: a step that takes no virtual time is as good as none.
-Source: FoundationDB's "buggified" knobs (Zhou et al., SIGMOD 2021, 4.1).
+Source: FoundationDB paper, section 4.1 (buggification).
 """
 
 from __future__ import annotations

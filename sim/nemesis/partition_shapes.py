@@ -1,7 +1,7 @@
 """Pure: the shapes that a partition can have, as pairs of nodes between which nothing passes, either way.
 
 `pick` chooses among the partitions of one shape: the same number is the same partition of the same nodes. `CLIENTS`
-stands for all clients in the place of a node. Source: Jepsen's partition nemeses.
+stands for all clients in the place of a node. Source: Jepsen (partition nemeses).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ choice: none of what is pending, all, a prefix, or a prefix and a torn piece of 
 file, the length is known in order, but sectors reach the device in any: some may be lost that others are behind, and
 read as zeros from where nothing had been written before. A sector is lost as a whole: what a later write put into it
 was in the same page.
-Source: ALICE (Pillai et al., OSDI 2014) for what file systems may do; POSIX fsync.
+Source: ALICE, POSIX fsync.
 """
 
 from __future__ import annotations

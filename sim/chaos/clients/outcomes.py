@@ -17,7 +17,7 @@ Changes of topics: brokers forward them to the controller, and send them again w
 Kafka's. TOPIC_ALREADY_EXISTS may then be the answer to one's own success, and UNKNOWN_TOPIC_OR_PARTITION that to one's
 own deletion, also where the client has sent its request once. Both are INFO. So are the errors of commits of offsets:
 the commit that a coordinator rejects may be the second attempt of one that it took.
-Source: Jepsen's clients for Kafka and Redpanda; `org.apache.kafka.common.protocol.Errors`.
+Source: Jepsen Redpanda, Kafka's Errors.
 """
 
 from __future__ import annotations
