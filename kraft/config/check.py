@@ -1,6 +1,6 @@
 """What each line of a server.properties means here, without starting a node.
 
-Source: the tables of `kraft.config.tables`, and the rules of NodeConfig for what needs more than one key.
+The rules are in the tables of `kraft.config.tables`. Those that need more than one key are in NodeConfig.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A value is typed by its key: BOOLEAN bool; INT, SHORT, LONG int; DOUBLE float; LIST a tuple of strings; STRING,
 CLASS and PASSWORD str, or None where the key has no default.
-Source: Kafka's ConfigDef and the config types of DescribeConfigs.
+Source: Kafka's ConfigDef, DescribeConfigsResponse.
 """
 
 from __future__ import annotations

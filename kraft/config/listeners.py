@@ -1,7 +1,7 @@
 """Listeners: the grammar of `listeners`, `advertised.listeners` and `listener.security.protocol.map`.
 
 A list entry is `NAME://host:port`; an IPv6 host stands in brackets; an empty host means every address in a bind, and
-this host's own name where it is advertised. Source: KafkaConfig's listener rules, KIP-103.
+this host's own name where it is advertised. Source: Kafka's KafkaConfig, KIP-103.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """NodeConfig: one node's properties, checked as a whole.
 
 Every rule that needs more than one key is here or in `kraft.config.roles`. The mapping that came in is kept
-(`properties`), so that what was set can be told from what is a default. Source: Kafka's KafkaConfig rules for KRaft.
+(`properties`), so that what was set can be told from what is a default. Source: Kafka's KafkaConfig.
 """
 
 from __future__ import annotations

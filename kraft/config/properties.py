@@ -1,7 +1,7 @@
 """The .properties format: text in, ordered pairs out.
 
 Keys end at the first unescaped `=`, `:` or white space; `#` and `!` start comments; a backslash at the end of a line
-joins the next one; `\\t \\n \\r \\f \\uXXXX` are escapes. Source: the format that java.util.Properties documents.
+joins the next one; `\\t \\n \\r \\f \\uXXXX` are escapes. Source: java.util.Properties.
 """
 
 from __future__ import annotations
