@@ -1,7 +1,8 @@
-"""Registration and unregistration of brokers (kraft-spec B.2, KIP-631, KIP-841, KIP-966).
+"""Registration and unregistration of brokers.
 
-Invariants: at most one unexpired incarnation per broker id, and broker epochs rise (M7); a broker that comes back is
-out of every ISR, and after an unclean stop out of every ELR, before it is registered (M16); it starts fenced.
+Invariants: at most one unexpired incarnation per broker id, and broker epochs rise (M7). A broker that returns is out
+of every ISR, and after an unclean stop out of every ELR, before it is registered (M16). It starts fenced.
+Source: BrokerRegistrationRequest, KIP-631, KIP-841, KIP-966, Kafka's ClusterControlManager.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""IncrementalAlterConfigs of topics and brokers (kraft-spec B.6, KIP-339, KIP-966).
+"""IncrementalAlterConfigs of topics and brokers.
 
-Invariants: each resource succeeds or fails alone, and is checked as it would be afterwards, and then for existence. A
-resource that a request names twice fails and is answered twice. A wrong setting of a broker is an INVALID_REQUEST, of
-a topic an INVALID_CONFIG. A change of min.insync.replicas clears the ELR that was built under the old value;
+Invariants: each resource succeeds or fails alone. It is checked as it would be afterwards, and then for existence. A
+resource that a request names twice fails and is answered twice. A wrong setting of a broker is an INVALID_REQUEST, of a
+topic an INVALID_CONFIG. A change of min.insync.replicas clears the ELR that was built under the old value.
 min.insync.replicas stays set for the cluster and is never set for a single broker.
+Source: IncrementalAlterConfigsRequest, KIP-339, KIP-966, Kafka's ConfigurationControlManager.
 """
 
 from __future__ import annotations

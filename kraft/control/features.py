@@ -33,7 +33,7 @@ BOOTSTRAP_FEATURES: tuple[tuple[str, int], ...] = (
     (METADATA_VERSION_FEATURE, max(METADATA_VERSIONS)),
     (ELR_FEATURE, 1),
 )
-"""What a new cluster is finalized at. Eligible leader replicas are always on (DESIGN 12d)."""
+"""The feature levels of a new cluster. Eligible leader replicas are always on (docs/deviations.md)."""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 

@@ -1,9 +1,10 @@
-"""Fencing, in slices: partition changes first, the fence record last (DESIGN 12a, kraft-spec B.3).
+"""Fencing, in slices: partition changes first, the fence record last.
 
-Invariants: a target whose broker epoch or connection is no longer current when the plan begins is left alone (K2); only
-an expired session may lead to an unclean election (K3); all targets of one plan are ineligible together, so that no
+Invariants: a target whose broker epoch or connection is no longer current when the plan begins is left alone (K2). Only
+an expired session may lead to an unclean election (K3). All targets of one plan are ineligible together, so that no
 partition moves from one dying broker to the next (M5, M6). Partitions that a target leads come first: their clients
 wait, while those of the others only have one replica less.
+Source: docs/decisions/05-fast-fencing.md#brokers, Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""CreatePartitions: a topic gets more partitions (kraft-spec B.4). Existing ones do not move.
+"""CreatePartitions: a topic gets more partitions. Existing ones do not move.
 
 A topic grows as a whole or not at all. A large request is decided in slices of whole topics, with other commands in
-between; a topic that is too large for one slice in steps, with none (`drafts`).
+between. A topic that is too large for one slice is decided in steps, with no other command between them (`drafts`).
+Source: CreatePartitionsRequest, KIP-195.
 """
 
 from __future__ import annotations

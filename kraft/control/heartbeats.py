@@ -1,8 +1,9 @@
-"""The heartbeat state machine: FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW (kraft-spec B.3).
+"""The heartbeat state machine: FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW.
 
 Invariants: a broker is unfenced only after it has published its own registration (M12), and not while its fencing is
-under way; unfencing is recorded before the elections that it allows; fencing and controlled shutdown after their
-partition changes, so that no change in between finds an inactive broker in an ISR (M6).
+under way. Unfencing is recorded before the elections that it allows. Fencing and controlled shutdown are recorded after
+their partition changes, so that no change in between finds an inactive broker in an ISR (M6).
+Source: BrokerHeartbeatRequest, KIP-631, KIP-841, Kafka's BrokerHeartbeatManager.
 """
 
 from __future__ import annotations

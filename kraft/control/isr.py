@@ -1,7 +1,8 @@
-"""AlterPartition: a leader proposes new ISRs (kraft-spec B.5, KIP-497, KIP-841, KIP-903).
+"""AlterPartition: a leader proposes new ISRs.
 
 Invariants: accepted only if leader, leader epoch and partition epoch are current, and every proposed member is
-registered, active and named with its current broker epoch (M8); each partition succeeds or fails alone.
+registered, active and named with its current broker epoch (M8). Each partition succeeds or fails alone.
+Source: AlterPartitionRequest, KIP-497, KIP-841, KIP-903.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The one builder of partition changes, for every cause: ISR changes, fencing, elections, reassignment.
 
-Source: kraft-spec B.5, KIP-841, KIP-966. Invariants: the leader is in the ISR or there is none (M5); ISR and ELR are
-disjoint and with the last known ELR never all empty (M4); the ELR holds only replicas that have every record below the
-high watermark, which stands still while the ISR is below min.insync.replicas (K7); an unclean election happens only
-where the caller allows it; nothing is emitted if nothing changes.
+Invariants: the leader is in the ISR or there is none (M5). ISR and ELR are disjoint and with the last known ELR never
+all empty (M4). The ELR holds only replicas that have every record below the high watermark, which stands still while
+the ISR is below min.insync.replicas (K7). An unclean election happens only where the caller allows it. Nothing is
+emitted if nothing changes.
+Source: KIP-841, KIP-966, Kafka's PartitionChangeBuilder.
 """
 
 from __future__ import annotations

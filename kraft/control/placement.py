@@ -1,8 +1,9 @@
-"""Where the replicas of new partitions go: over racks, then over hosts, then by load (kraft-spec B.4, DESIGN 11).
+"""Choose the brokers of new partitions: spread replicas over racks, then over hosts, then by load.
 
-Invariants: never two replicas of a partition on one broker; the first replica is on an unfenced broker; as many racks
-as possible, then as many hosts as possible; within that, brokers get equally many leaders and replicas of a topic, and
-among equals the one that holds least.
+Invariants: never two replicas of a partition on one broker. The first replica is on an unfenced broker. As many racks
+as possible, then as many hosts as possible. Within that, brokers get equally many leaders and replicas of a topic, and
+among equals the one that holds least. Hosts are not in Kafka.
+Source: Kafka's StripedReplicaPlacer, docs/deviations.md.
 """
 
 from __future__ import annotations

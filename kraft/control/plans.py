@@ -1,8 +1,9 @@
-"""Walking over many partitions in slices: who may lead, what a topic's settings are, and what leaving an ISR changes.
+"""Walking over many partitions in slices: eligible leaders, topics' settings, and the changes of a leave from an ISR.
 
 A plan over 30,000 partitions is a chain of commands. Each looks at partitions from a cursor on, in the order of topic
-names, and stops after so many changes; the next is decided on the image as it is then (DESIGN 12a). Invariant: what a
-slice has dealt with needs nothing more, because the brokers concerned are not eligible while the plan runs.
+names, and stops after a bounded number of changes. The next is decided on the image as it is then. Invariant:
+partitions behind the cursor need nothing more, because the brokers concerned are not eligible while the plan runs.
+Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
 from __future__ import annotations

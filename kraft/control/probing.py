@@ -1,18 +1,19 @@
-"""Fast failure detection: who is suspected, who is asked, and who is proven dead. A pure state machine (DESIGN 12a).
+"""Fast failure detection: which brokers to suspect, which to probe, and which are proven dead. A pure state machine.
 
-A broker whose connection to the active controller ended is asked with Identify who it is. Invariants:
+The controller probes a broker whose connection ended with Identify. Invariants:
 - About a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only together: two such
   results at least 50 ms apart, with no heartbeat of this broker epoch in between, and only if this address has answered
-  SAME for this broker epoch before (K1). SILENT proves nothing: the session time-out stays in charge.
+  SAME for this broker epoch before (K1). SILENT proves nothing: the session timeout stays in charge.
 - A process that ends by an exception closes its connections while its listener still answers. So a suspect that answers
   SAME, or not at all, is asked again, less and less often, until it is connected again or fenced.
-- A fence names broker id, broker epoch and connection number (K2); a connection that we closed starts no probe.
+- A fence names broker id, broker epoch and connection number (K2). A connection that we closed starts no probe.
 - Losses within 20 ms are fenced in one plan. At most 32 probes are under way, at most one per broker, and two probes of
   one broker start at least 50 ms apart (K5).
-- Standby controllers fence nobody, but they look: each asks an unfenced broker once, so that it knows its SAME when it
-  becomes active, and again when the connection ends. A new active controller suspects every unfenced broker that is
-  not connected to it after 100 ms; at once, if its own last look, less than 1 s ago, gave a bad result. That result
-  then counts as the first of two.
+- Standby controllers fence no broker, but they probe: each asks an unfenced broker once, so that it knows its SAME when
+  it becomes active, and again when the connection ends. A new active controller suspects every unfenced broker that is
+  not connected to it after 100 ms. It does so at once if its own last probe, less than 1 s ago, gave a bad result. That
+  result then counts as the first of two.
+Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
 from __future__ import annotations

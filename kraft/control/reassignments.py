@@ -1,11 +1,13 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: moving replicas between brokers (KIP-455, KIP-860).
+"""AlterPartitionReassignments and ListPartitionReassignments: moving replicas between brokers.
 
 While a reassignment runs, a partition's replicas are the target's, followed by those that are to go. New replicas join
-the in-sync set as any others; the change that lets the in-sync set cover the target drops the rest, in the one builder
+the in-sync set as any others. The change that lets the in-sync set cover the target drops the rest, in the one builder
 of partition changes. A target whose replicas are all in sync is therefore complete at once.
 
-Invariants: nothing leaves the in-sync set before all of the target is in it (M15); each partition succeeds or fails
-alone; a large request is decided in slices. Source: kraft-spec B.5, broker-spec 3.8.
+Invariants: no replica leaves the in-sync set before all of the target is in it (M15). Each partition succeeds or fails
+alone. A large request is decided in slices.
+Source: AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest, KIP-455, KIP-860, Kafka's
+PartitionReassignmentReplicas.
 """
 
 from __future__ import annotations

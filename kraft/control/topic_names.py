@@ -1,5 +1,5 @@
 """What a topic may be called: 1 to 249 of `[A-Za-z0-9._-]`, and neither `.` nor `..`; in the words of Kafka, which its
-tools print. Source: Kafka's Topic class."""
+tools print. Source: Kafka's Topic."""
 
 from __future__ import annotations
 

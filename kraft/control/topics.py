@@ -1,11 +1,13 @@
-"""CreateTopics and DeleteTopics (kraft-spec B.4).
+"""CreateTopics and DeleteTopics.
 
-A large CreateTopics is decided in slices of whole topics, with other commands in between; a topic that is too large for
-one slice in steps, with none (`drafts`).
+A large CreateTopics is decided in slices of whole topics, with other commands in between. A topic that is too large for
+one slice is decided in steps, with no other command between them (`drafts`).
 
-Invariants: a topic is created or refused as a whole, each alone; name and id are a bijection and ids are never used
-again (M10); the first ISR holds the active replicas, in order of assignment, and is not empty; `validate_only` does all
+Invariants: a topic is created or refused as a whole, each alone. Name and id are a bijection, and ids are never used
+again (M10). The first ISR holds the active replicas, in order of assignment, and is not empty. `validate_only` does all
 but write.
+Source: CreateTopicsRequest, DeleteTopicsRequest, Kafka's ReplicationControlManager,
+docs/decisions/20-steps-of-one-decision.md.
 """
 
 from __future__ import annotations
