@@ -1,8 +1,8 @@
 """The events of the metadata log: frozen values, their numbers, versions and bytes.
 
-Type numbers are those of Kafka's metadata records where one exists (kraft-spec B.7). A committed event of an unknown
-type or version must stop the node: `UnknownEvent` says so. Which versions may be *written* is a matter of the
-finalized metadata.version: `written_version`.
+Type numbers are those of Kafka's metadata records where one exists. A committed event of an unknown type or version
+must stop the node: `UnknownEvent` says so. `written_version` decides which versions may be *written*, by the finalized
+metadata.version. Source: KIP-631 (metadata records), docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What brokers and controllers tell about themselves, and the resource types that have configs.
+"""Registrations of brokers and controllers, and the resource types that have configs.
 
-Source: RegisterBrokerRecord, RegisterControllerRecord, KIP-631; `host_id` is ours (DESIGN 11: the failure domain is
-rack and host).
+`host_id` is not in Kafka: the failure domain is rack and host.
+Source: RegisterBrokerRecord, RegisterControllerRecord, KIP-631, docs/deviations.md.
 """
 
 from __future__ import annotations
