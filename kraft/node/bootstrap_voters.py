@@ -1,8 +1,8 @@
 """The first voters of a quorum whose configuration does not name them (KIP-853).
 
 `kraft storage format` writes them as the checkpoint `0-0` of the metadata log: control records and no event. It is the
-base of the voter history until the first leader has copied it into the log; it is never served to another node. All of
-it is *blocking*. Source: kraft-spec A.11.
+base of the voter history until the first leader has copied it into the log. It is never served to another node. All of
+it is *blocking*. Source: KIP-853.
 """
 
 from __future__ import annotations

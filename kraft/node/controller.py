@@ -1,11 +1,11 @@
 """The controller of a node of the metadata quorum: active while it leads, a hot standby otherwise.
 
 It listens to the quorum (after the publisher, so that the committed image is current), turns requests into commands,
-and keeps what is volatile: sessions, connections, probes, timers. Decisions are in `kraft.control`.
+and keeps volatile state: sessions, connections, probes, timers. Decisions are in `kraft.control`.
 
-Invariants: only the active controller decides, on an image that it alone appended to in this epoch (M13); what it has
-not committed does not outlive its leadership (B32); a heartbeat counts when it arrives.
-Source: KIP-631, DESIGN 6 and 12a.
+Invariants: only the active controller decides, on an image that it alone appended to in this epoch (M13). Uncommitted
+state does not outlive its leadership (B32). A heartbeat counts when it arrives.
+Source: KIP-631, Kafka's QuorumController, docs/decisions/11-own-events-once.md.
 """
 
 from __future__ import annotations

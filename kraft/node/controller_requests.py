@@ -73,7 +73,10 @@ def leader_id(controller: Controller) -> int:
 
 
 def handle_register_broker(controller: Controller, request: Request) -> None:
-    """Register a broker. If another incarnation's session is live, its address is asked first (DESIGN 12a)."""
+    """Register a broker. If another incarnation's session is live, probe its address first.
+
+    Source: docs/decisions/05-fast-fencing.md#brokers.
+    """
     asked = _read(rpc_cluster.RegisterBrokerRequest, request)
     endpoints = tuple(Endpoint(*row) for row in asked.endpoints)
     problem = controller.prober.problem_with(endpoints)

@@ -1,7 +1,7 @@
 """Metadata batches: from events and control records to record batches and back. Plain functions on bytes.
 
-A data batch holds event values; a control batch (leader change, voters) holds none, and is delivered empty so that
-offsets advance. Source: DESIGN 4, kraft-spec A.7, A.11.
+A data batch holds event values. A control batch (leader change, voters) holds none, and is delivered empty so that
+offsets advance. Source: KIP-595, KIP-853, docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

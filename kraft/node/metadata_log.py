@@ -1,10 +1,11 @@
 """MetadataLog: the quorum's files: the log (strict), its snapshots, and quorum-state, in one folder.
 
-Opening validates every byte, and syncs what a dead process left in the page cache: what the core is told to have on
-disk is on disk. A recovery point is kept beside the log: what is damaged or missing below it was promised to others,
-and is no torn tail; it is never above the synced end, and lowered before the log is cut. If the newest snapshot is
-ahead of the log, the log begins anew there; a log that starts above 0 with no snapshot at its start is corrupt. Who
-calls what: functions marked *blocking* go through `offload`. Source: DESIGN 4, kraft-spec A.10.
+Opening validates every byte, and syncs what a dead process left in the page cache, so that everything reported to the
+core is on disk. A recovery point is kept beside the log. Bytes below it were promised to others, so damage or a loss
+there is no torn tail. The recovery point is never above the synced end, and it is lowered before the log is cut. If the
+newest snapshot is ahead of the log, the log starts again there. A log that starts above 0 with no snapshot at its start
+is corrupt. Functions marked *blocking* are called through `offload`.
+Source: KIP-630, Kafka's KafkaMetadataLog, docs/storage.md#recovery-after-a-crash, docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 preferred replicas, and looks for leaders where there are none.
 
 Invariant: all whose session is over leave in one plan, so that none takes over from another.
-Source: KIP-631; leader.imbalance.check.interval.seconds, unclean.leader.election.interval.ms.
+Source: KIP-631, Kafka's QuorumController (leader.imbalance.check.interval.seconds,
+unclean.leader.election.interval.ms).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The metadata quorum as a node sees it: the raft core driven over the seam.
 
 One per process: controllers vote in it, brokers observe it, combined nodes share it. A damaged log stops a voter with a
-message that says how to rejoin; an observer deletes it, keeps its epoch, and fetches again (DESIGN 4).
+message that says how to rejoin. An observer deletes it, keeps its epoch, and fetches again.
+Source: KIP-595, docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Snapshots of the node's own: writing them, and cleaning the log behind them.
+"""Snapshots of the node's own: write them, and clean the log behind them.
 
-A snapshot is written in slices off the loop while appends go on. While there are two or more, and log and snapshots are
-larger than `metadata.max.retention.bytes` or the oldest is older than `metadata.max.retention.ms`, log start moves to
-where the next one ends: at a log start above 0 there always is a snapshot. Source: kraft-spec A.10.
+A snapshot is written in slices off the loop while appends continue. Cleaning needs two or more snapshots. It runs while
+log and snapshots are larger than `metadata.max.retention.bytes`, or the oldest is older than
+`metadata.max.retention.ms`. It moves log start to the end of the next snapshot. So a log start above 0 always has a
+snapshot.
+Source: KIP-630, Kafka's KafkaMetadataLog.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Metadata as it is shown outside the quorum: the same batches at the same offsets, but secrets are hidden.
 
-A batch without a secret leaves as it is, byte for byte. Source: DESIGN 4.
+A batch without a secret leaves as it is, byte for byte. Source: docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Carrying out a reply policy: between framing and the handlers of a listener, in nodes that inject faults on purpose.
+"""Carry out a reply policy: between framing and the handlers of a listener, in nodes that inject faults on purpose.
 
-A node without a policy has none of this in its path. Invariants: a request that a rule takes is handled at most once;
-the order of requests on a connection stays (a delayed one holds back those behind it); what a rule does touches the
-connection of its request alone. Source: DESIGN 2.
+A node without a policy has none of this in its path. Invariants: a request that a rule takes is handled at most once.
+The order of requests on a connection stays (a delayed one holds back those behind it). A rule affects only the
+connection of its request. Source: docs/decisions/09-faults-on-purpose.md.
 """
 
 from __future__ import annotations

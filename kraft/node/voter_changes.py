@@ -1,13 +1,14 @@
 """AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter, as the leader carries them out (KIP-853).
 
-Adding: the newcomer is asked, at the address given for it, whether it is who it is said to be (by BeginQuorumEpoch,
-which tells it who leads and harms nobody); it must have caught up with the log as an observer; then the record is
-appended, and the answer waits until a majority of the *new* set holds it. Removing needs no word of the one that goes,
-which may be dead. A leader that removes itself leads on, uncounted, until that is committed, and then resigns.
+Adding: the leader checks that the new voter is at the given address, by BeginQuorumEpoch, which names the leader and
+harms no node. The new voter must have caught up with the log as an observer. Then the record is appended, and the
+answer waits until a majority of the *new* set holds it. Removing needs no answer from the removed voter, which may be
+dead. A leader that removes itself continues to lead, uncounted, until that is committed, and then resigns.
 
-Invariants: one change at a time, and none before a record of this epoch and the last change are committed; success is
-told of what is committed. An answer of another kind than success does not say that nothing was done, if its code is
-REQUEST_TIMED_OUT, NOT_CONTROLLER or UNKNOWN_SERVER_ERROR. Source: kraft-spec A.11.
+Invariants: one change at a time, and none before a record of this epoch and the last change are committed. Success is
+reported only for committed changes. After an answer of REQUEST_TIMED_OUT, NOT_CONTROLLER or UNKNOWN_SERVER_ERROR the
+change may still have happened. Source: KIP-853, Kafka's AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler,
+docs/deviations.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A controller's own place among the voters (KIP-853): one that has moved says where it is now, and one that is no
-voter asks to become one, if it was told to (controller.quorum.auto.join.enable).
+"""A controller's own place among the voters (KIP-853): update its address after a move, and join if configured to.
 
-A node that came back with an empty disk is another replica: its old key is taken out first, then it joins. Static
-voter sets, which the configuration names, are left alone. Source: kraft-spec A.11.
+A controller that is no voter asks to become one if controller.quorum.auto.join.enable is set. A node that returned with
+an empty disk is another replica: its old key is removed first, then it joins. Static voter sets, which the
+configuration names, are left alone. Source: KIP-853.
 """
 
 from __future__ import annotations
