@@ -1,8 +1,9 @@
-"""Answers to other nodes' elections: Vote and pre-vote, BeginQuorumEpoch, EndQuorumEpoch. Source: kraft-spec A.3, A.4.
+"""Answers to other nodes' elections: Vote and pre-vote, BeginQuorumEpoch, EndQuorumEpoch.
 
 A node answers whether or not it believes to be a voter, or the candidate to be one: counting is the candidate's job. A
-real vote is Kafka's. A pre-vote changes nothing here but may start a redial (invariant K4), and a follower grants it
-only if it has not fetched from its leader in this epoch or cannot reach it (`leader_contact`).
+real vote is Kafka's. A pre-vote changes nothing here but may start a redial (invariant K4). A follower grants it only
+if it has not fetched from its leader in this epoch or cannot reach it (`leader_contact`).
+Source: KIP-595, KIP-996, Raft paper, section 5.4.1, docs/decisions/05-fast-fencing.md#voters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Asking for votes: pre-vote rounds (prospective), then the real one (candidate). Source: kraft-spec A.2, A.3; KIP-996.
+"""Asking for votes: pre-vote rounds (prospective), then the real one (candidate).
 
 Epochs rise only after a majority has granted a pre-vote. A voter that knows no live leader ("hurry") repeats a lost
-pre-vote round after 20 to 50 ms, doubling; a candidate that lost retries after about 20 ms * 2^n (DESIGN 12b).
+pre-vote round after 20 to 50 ms, doubling. A candidate that lost retries after about 20 ms * 2^n.
+Source: KIP-595, KIP-996, Raft dissertation, section 9.6, docs/decisions/05-fast-fencing.md#voters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The rules that every request and every answer passes first: cluster id, epoch, leader. Source: kraft-spec A.3-A.5.
+"""The rules that every request and every answer passes first: cluster id, epoch, leader.
 
-A message of an older epoch changes nothing but gets an answer; one of a newer epoch moves this replica there. A replica
+A message of an older epoch changes nothing but gets an answer. One of a newer epoch moves this replica there. A replica
 learns nothing from an answer of another cluster, or of a node that is not the one that was asked. A replica that has
 fetched from the leader of an epoch believes in no other leader of that epoch, until it has lost that leader.
+Source: KIP-595, Raft paper, section 5.1.
 """
 
 from __future__ import annotations

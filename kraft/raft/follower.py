@@ -1,8 +1,8 @@
-"""Following: the one fetch under way, what its answer does to the log, snapshots, and contact with the leader.
+"""Following: the one fetch under way, the effect of its answer on the log, snapshots, and contact with the leader.
 
 A fetch at offset N says that everything below N is on this node's disk, so a node that may vote sends it only when its
-log is synced. Truncation goes to where both logs agree by epoch, never below the high watermark. Source: kraft-spec
-A.5, A.6, A.9, A.10; DESIGN 12b.
+log is synced. Truncation goes to where both logs agree by epoch, never below the high watermark.
+Source: KIP-595, KIP-630, Kafka's KafkaRaftClient, docs/decisions/05-fast-fencing.md#voters.
 """
 
 from __future__ import annotations

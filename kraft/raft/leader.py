@@ -1,8 +1,9 @@
-"""Leading: serving fetches, high watermark, check-quorum, announcing the epoch. Source: kraft-spec A.4, A.6 to A.10.
+"""Leading: serving fetches, high watermark, check-quorum, announcing the epoch.
 
 The high watermark is unknown until a record of this epoch (the LeaderChange record first) is on the disks of a majority
-of the latest voter set; the leader counts itself only while it is a voter, and only what it has synced. Progress moves
+of the latest voter set. The leader counts itself only while it is a voter, and only what it has synced. Progress moves
 on valid fetches alone. A parked fetch is answered at the end of a pass.
+Source: KIP-595, Raft paper, section 5.4.2, Raft dissertation, section 6.2 (check-quorum), Kafka's LeaderState.
 """
 
 from __future__ import annotations

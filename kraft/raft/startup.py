@@ -1,7 +1,9 @@
-"""The role that a replica takes when it starts, by what is on its disk. Source: kraft-spec A.2, "Restart mapping".
+"""The role that a replica takes when it starts, by what is on its disk.
 
 A node that led an epoch never leads it again: records that it sent but had not synced are lost, and (offset, epoch)
-must name one record for ever. It says so to the voters and stands again, in a new epoch, after a short wait.
+must name one record permanently. It reports its resignation to the voters and stands again, in a new epoch, after a
+short wait.
+Source: KIP-595, Kafka's QuorumState.
 """
 
 from __future__ import annotations

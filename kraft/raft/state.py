@@ -1,7 +1,7 @@
-"""The six roles of a replica, each with what it alone holds. Source: kraft-spec A.2.
+"""The six roles of a replica, each with the state that it alone holds.
 
 Epoch, vote and known leader belong to the replica (core.py), not to the role: a change of role within an epoch must not
-lose them.
+lose them. Source: KIP-595, KIP-996, Kafka's QuorumState.
 """
 
 from __future__ import annotations

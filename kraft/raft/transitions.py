@@ -1,7 +1,7 @@
 """Changes of role. Each keeps what must survive it: the vote within an epoch, the remaining election time, contact.
 
-Source: kraft-spec A.2. Only a prospective becomes candidate, only a candidate becomes leader, observers are only ever
-unattached or followers.
+Only a prospective becomes candidate, only a candidate becomes leader, observers are only ever unattached or followers.
+Source: KIP-595, KIP-996, Kafka's QuorumState.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def refuse_fetch(core: Core, token: int, error: ErrorCode) -> None:
 
 
 def _carried_election_time(core: Core) -> int:
-    """The election deadline that a move to a higher epoch keeps (A.2), or a short one if no leader can be reached."""
+    """Return the election deadline that a move to a higher epoch keeps, or a short one if no leader can be reached."""
     if not core.is_voter:
         return NEVER
     role = core.role

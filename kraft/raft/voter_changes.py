@@ -1,8 +1,9 @@
 """Which changes of the voter set are legal: one replica is added, removed or found at another address (KIP-853).
 
-That no other change is under way, and that a record of the leader's epoch is committed, is checked where the record is
-appended (`leader.append_voters`). A static set, which the configuration names, cannot be changed: every node has it
-from its own file. Refusals begin with the words that Kafka's tools print. Source: kraft-spec A.11.
+`leader.append_voters`, which appends the record, checks that no other change is under way and that a record of the
+leader's epoch is committed. A static set, which the configuration names, cannot be changed: every node has it from its
+own file. Refusals begin with the words that Kafka's tools print.
+Source: KIP-853, Raft dissertation, section 4.1.
 """
 
 from __future__ import annotations

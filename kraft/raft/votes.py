@@ -1,6 +1,6 @@
 """Majority arithmetic: the size of a majority, what a majority holds, and the tally of an election.
 
-Source: Raft sections 5.2 and 5.4; KIP-595, KIP-996. The tests compare each function with a naive twin.
+Source: Raft paper, section 5.2, section 5.4, KIP-595, KIP-996. The tests compare each function with a naive twin.
 """
 
 from __future__ import annotations
