@@ -1,4 +1,7 @@
-"""Dialling: a connected, non-blocking socket, or exactly how it failed (DESIGN 12 tells REFUSED from silence)."""
+"""Dialling: return a connected, non-blocking socket, or exactly how the dial failed.
+
+Failure detection distinguishes a refused connection from silence. Source: docs/decisions/05-fast-fencing.md.
+"""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ One JSON object per line, answered in order by one JSON object: `{"ok": true, â€
 
 The answers to `disk` and `list` count the syncs that have waited or failed.
 
-What stands in the file of the socket's name and `.first` when a node opens the socket is carried out before it does
-anything else: who could not open the socket before that is heard all the same.
+A file with the socket's name and `.first` may hold requests. The node carries them out when it opens the socket, before
+it does anything else.
 
-Whoever can open the socket can break the node: it is made for its owner alone (mode 0600), and only where a node was
-started with one. Source: DESIGN 2.
+A process that can open the socket can break the node. So the socket is made for its owner alone (mode 0600), and only
+where a node was started with one. Source: docs/decisions/09-faults-on-purpose.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ poll, which is most of what a single request costs.
 
 trio has no public way to do this: three private attributes are read and one is replaced. `install` looks at them first;
 where one is missing or not what it was, it does nothing, and the driver runs as an ordinary task. The simulator has its
-own driver. Source: hot-path 2.1.
+own driver. Source: docs/decisions/12-one-wait.md.
 """
 
 from __future__ import annotations

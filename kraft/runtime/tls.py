@@ -1,7 +1,7 @@
 """TLS settings and contexts: PEM files in, `ssl` contexts out, read again for new connections when the files change.
 
-Source: broker-level keys ssl.keystore.*, ssl.truststore.*, ssl.client.auth; principals are distinguished names as
-RFC 2253 writes them, which is what Kafka's `ssl.principal.mapping.rules` match.
+Principals are distinguished names in the form of RFC 2253, which Kafka's `ssl.principal.mapping.rules` match.
+Source: Kafka's SslConfigs, RFC 2253.
 """
 
 from __future__ import annotations
