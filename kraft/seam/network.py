@@ -73,8 +73,11 @@ class DialOutcome(Enum):
 
 
 class DialFailed(Exception):
-    """A dial did not give a connection; `outcome` says how, which matters to failure detection (DESIGN 12). `why` says
-    more to people, where there is more to say: a certificate that is not trusted, a name that leads nowhere."""
+    """A dial did not give a connection.
+
+    `outcome` says how, which failure detection needs (docs/decisions/05-fast-fencing.md). `why` is for people: a
+    certificate that is not trusted, a name that does not resolve.
+    """
 
     def __init__(self, peer: Peer, outcome: DialOutcome, why: str = "") -> None:
         super().__init__(f"dialling {peer.address} ({peer.listener}): {outcome.value}" + (f" ({why})" if why else ""))
