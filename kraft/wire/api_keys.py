@@ -3,7 +3,7 @@
 Invariants: a key without a handler is in no table (a hole in the list is legal, a lie is not), but some handlers only
 answer that the feature is off, as Kafka's do; Produce is shown
 from version 0 because librdkafka tests 0..7 before it enables compression, but only 3 and up are accepted.
-Source: the ranges of Kafka 4.1, and of 4.3 where it has more; KIP-482 for flexible versions.
+The ranges are those of Kafka 4.1, and of 4.3 where it has more. Source: Kafka protocol, KIP-482 (flexible versions).
 """
 
 from __future__ import annotations

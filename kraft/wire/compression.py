@@ -203,7 +203,7 @@ def _open_lz4(data: Buffer, output_bytes_max: int) -> bytes | None:
 
 
 def _opens_to_at_most(data: Buffer, bound: int) -> bool:
-    """Whether this is one LZ4 frame, and nothing else, whose blocks cannot hold more. Source: the LZ4 frame format."""
+    """Whether this is one LZ4 frame, and nothing else, whose blocks cannot hold more. Source: LZ4 frame format."""
     size = len(data)
     if size < _LZ4_HEAD_BYTES_MIN or bytes(data[:4]) != _LZ4_MAGIC:
         return False

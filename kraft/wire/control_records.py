@@ -1,9 +1,9 @@
-"""Control records: transaction markers and the quorum's own (leader change, snapshot header and footer, kraft.version,
-voters).
+"""Control records: transaction markers and the quorum's own.
 
-The key is `version int16, type int16`. A reader takes a version below 0 as corrupt, a higher one as 0, and skips types
-that it does not know (`type` is None). Marker values are plain; the quorum's are flexible structs. Source: broker-spec
-1.3; KIP-98, KIP-595, KIP-630, KIP-853.
+The quorum's are leader change, snapshot header and footer, kraft.version, and voters. The key is `version int16, type
+int16`. A reader takes a version below 0 as corrupt, a higher one as 0, and skips types that it does not know (`type` is
+None). Marker values are plain; the quorum's are flexible structs.
+Source: KIP-98, KIP-595, KIP-630, KIP-853, Kafka's ControlRecordType.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One rule for every API, taken from the messages themselves: each struct of the answer that can carry an error carries
 this one, and for each element that the request names (a topic, a partition, a group, a resource) there is an element
 in the answer. An array of the answer belongs to the array of the request that shares most of its identifying fields.
-Source: the schemas of the Kafka protocol.
+Source: Kafka protocol.
 """
 
 from __future__ import annotations

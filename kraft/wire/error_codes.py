@@ -1,4 +1,4 @@
-"""Kafka's error codes, by number and name. Source: the Apache Kafka protocol, release 4.1.
+"""Kafka's error codes, by number and name. Source: Kafka protocol (release 4.1), Kafka's Errors.
 
 A refusal is a value of this type, never an exception. `is_retriable` says whether a client may try the same request
 again without changing it.

@@ -1,7 +1,7 @@
 """What a kio message class says about its fields, in the form that the codec compiler wants.
 
 kio's classes are generated from Kafka's own schemas: their dataclass fields carry the wire type, the tag, the default
-and, in the annotation, what is nullable. Source: kio.schema; KIP-482 (tagged fields), KIP-893 (nullable structs).
+and, in the annotation, what is nullable. Source: kio, KIP-482 (tagged fields), KIP-893 (nullable structs).
 """
 
 from __future__ import annotations

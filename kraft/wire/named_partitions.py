@@ -1,7 +1,7 @@
 """Which topics and partitions a request names, for any API: read from the message's own fields.
 
 An array of structs with a topic's name or id is an array of topics; an array of partition numbers, or of structs with
-one, inside it is its partitions. Source: the schemas of the Kafka protocol.
+one, inside it is its partitions. Source: Kafka protocol.
 """
 
 from __future__ import annotations

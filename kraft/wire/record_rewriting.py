@@ -3,7 +3,7 @@ what names the producer stay.
 
 Invariants: a record's bytes are copied, not decoded and encoded again; only a new delete horizon, which takes the place
 of the base timestamp, changes the timestamp deltas. The batch spans the same offsets as before.
-Source: KIP-98 message format v2, KIP-534 (delete horizon).
+Source: KIP-98, message format v2, KIP-534 (delete horizon).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a produced batch must be, as plain checks on bytes: rows 5, 13 to 17 and 21 of the Produce order of checks on
-the header, and rows 18 to 20 by the walk over its records, which the caller opens if they are compressed.
+"""Checks of a produced batch, on plain bytes: its header, and each record by a walk over them.
 
-Source: broker-spec 1.4; Kafka's LogValidator.
+The caller opens compressed records before the walk. Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -52,8 +51,10 @@ def _invalid(message: str) -> BatchRefused:
 
 
 def first_batch(records: Buffer | None) -> BatchHeader | BatchRefused:
-    """The header of the one batch that a partition's records must hold (row 5). A tail that is shorter than it
-    announces is not looked at: the caller takes `header.size_bytes` bytes."""
+    """Return the header of the one batch that a partition's records must hold.
+
+    A tail that is shorter than it announces is ignored: the caller takes `header.size_bytes` bytes.
+    """
     if records is None:
         return _invalid("the partition has no record batch")
     size = len(records)
@@ -96,7 +97,7 @@ def has_other_magic(records: Buffer | None) -> bool:
 def validate_produce_batch(
     batch: Buffer, header: BatchHeader, *, max_message_bytes: int, is_log_append_time: bool
 ) -> BatchRefused | None:
-    """Rows 13 to 17 and 21 on the header alone; None if the records may be looked at.
+    """Check the header alone: None if the records may be looked at, else why the batch is refused.
 
     `batch` begins at the batch. `is_log_append_time`: the topic stamps its batches.
     """
@@ -137,9 +138,12 @@ def check_records(
     timestamp_max: int = INT64_MAX,
     headers_max: int = HEADERS_MAX,
 ) -> int | BatchRefused:
-    """Rows 18 to 20 on every record of the (opened) `block`: their latest timestamp in ms (-1 at least), or why the
-    batch is refused. `keys_required`: the topic is compacted. A timestamp of -1 need not be within the bounds.
-    `headers_max`: MESSAGE_TOO_LARGE if the records have more headers."""
+    """Check every record of the opened `block`.
+
+    Return the records' latest timestamp in ms (-1 at least), or why the batch is refused. `keys_required`: the topic is
+    compacted. A timestamp of -1 need not be within the bounds. More record headers than `headers_max` give
+    MESSAGE_TOO_LARGE.
+    """
     base = header.base_timestamp
     earliest, latest = timestamp_min - base, timestamp_max - base
     if earliest < INT64_MIN:

@@ -2,7 +2,7 @@
 
 Every request is counted, by one addition. Times are taken of some: of all while requests are few, of one in `every` so
 that about TIMED_PER_SECOND_MAX are timed in a second; each timed request stands for `every` requests in the counts and
-sums of its histograms. Source: Kafka's RequestMetrics; the names of the parts are its.
+sums of its histograms. The names of the parts are Kafka's. Source: Kafka's RequestMetrics.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Every answer of a controller that is not active has error NOT_CONTROLLER and nam
 later; and UNKNOWN_SERVER_ERROR if it failed over the request. All requests but RegisterBroker, Identify and Forward
 carry the broker epoch: a controller refuses an old one with STALE_BROKER_EPOCH (invariant M7). Offsets are exclusive
 ends; -1 stands for "none".
-Source: Kafka's BrokerRegistration, BrokerHeartbeat, AlterPartition, AllocateProducerIds, Envelope and
-ControllerRegistration; DESIGN 12a for Identify.
+Source: BrokerRegistrationRequest, BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerIdsRequest,
+EnvelopeRequest, ControllerRegistrationRequest, docs/decisions/05-fast-fencing.md#brokers (Identify).
 """
 
 from __future__ import annotations
