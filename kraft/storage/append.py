@@ -1,4 +1,7 @@
-"""What an append says: where it went, or why it was refused. Source: broker-spec 1.5, 1.6."""
+"""The result of an append: the offsets that it took, or why it was refused.
+
+Source: docs/produce-checks.md#the-producer, Kafka's LogAppendInfo.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Appending: the half of a log that writes. `log.Log` adds reading, durability and shrinking.
 
-The path of a produce. Per batch: producer state is asked, the header's head is rewritten in place, one write, and then,
-with no suspension between: indexes, producer state, transaction index, transaction, log end. What rolls a segment is
-compared with limits that were computed when the segment began.
+The path of a produce. Per batch: check producer state, rewrite the first header fields in place, write once. Then, with
+no suspension between: indexes, producer state, transaction index, transaction, log end. The limits that roll a segment
+are computed when the segment begins.
 
-Source: broker-spec 1.5, 1.6, 1.8, 2.3, 3.2; hot-path 2.4.
+Source: Kafka's UnifiedLog, ProducerAppendInfo, docs/performance.md.
 """
 
 from __future__ import annotations

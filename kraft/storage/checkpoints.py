@@ -1,9 +1,10 @@
 """The offset checkpoints of a log directory: one file each for recovery points, log starts, high watermarks and so on.
 
 Text as Kafka's: `0`, the number of lines, then `topic partition offset`. A missing or damaged file counts as empty and
-never stops a start (every value in it has a safe default); the reason is told. One of them is ours: the index recovery
-points, for records are on the device before the indexes of their segment are. Each says what holds by itself, so that
-a crash may come between the writing of two. Source: broker-spec 2.2.
+never stops a start (every value in it has a safe default), and the reason is logged. One of them is not in Kafka: the
+index recovery points, because records are on the device before the indexes of their segment are. Each file is true by
+itself, so that a crash may come between the writing of two.
+Source: Kafka's OffsetCheckpointFile, docs/deviations.md.
 """
 
 from __future__ import annotations

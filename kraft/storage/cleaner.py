@@ -1,10 +1,10 @@
-"""One round of compaction over one log: map the last offset of every key of the dirty part, then write the segments
-anew without what is superseded, group by group.
+"""One round of compaction over one log: map the last offset of every dirty key, then rewrite the segments.
 
-A round is a generator of steps, each *blocking* and short, so that its owner can run it in a thread, slow it down, and
-give it up between any two. It reads closed segments through files of its own and writes
-`.cleaned` files, so the log goes on beside it; only a finished group, a `Replacement`, touches the log, and whether the
-log is still the one that was read is looked at there. Source: broker-spec 2.9; Kafka's log cleaner.
+The rewritten segments lack the superseded records. They are written group by group. A round is a generator of steps,
+each *blocking* and short, so that its owner can run it in a thread, slow it down, and give it up between any two. It
+reads closed segments through files of its own and writes `.cleaned` files, so the log continues beside it. Only a
+finished group, a `Replacement`, touches the log, and checks there that the log is still the one that was read.
+Source: Kafka's LogCleaner, docs/storage.md#what-compaction-keeps, docs/decisions/15-compaction.md.
 """
 
 from __future__ import annotations

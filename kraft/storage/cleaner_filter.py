@@ -1,10 +1,12 @@
 """What compaction keeps of a batch.
 
 Of a key only the record with the last offset is kept; a tombstone too, until the delete horizon that the first round
-stamps on its batch. Whoever reads from the begin to the end of the log within delete.retention.ms sees every tombstone.
-A batch that loses all its records goes, unless it is needed for what its header says: its producer's last sequence, or
-that the segment's offsets reach this far. A marker is kept whole or goes. Source: broker-spec 2.9.5 to 2.9.8.
-Ours: the last batch of every cleaned segment stays, so that recovery can still tell a hole from a lost end.
+stamps on its batch. A reader that goes from the start to the end of the log within delete.retention.ms sees every
+tombstone. A batch that loses all its records goes, unless its header is needed: for its producer's last sequence, or to
+show that the segment's offsets reach this far. A marker is kept whole or goes.
+
+The last batch of every cleaned segment stays (not in Kafka), so that recovery can still tell a hole from a lost end.
+Source: KIP-534, Kafka's LogCleaner, docs/storage.md#what-compaction-keeps, docs/deviations.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The map of compaction: each key of the dirty part of a log, and the last offset at which it stands.
+"""The map of compaction: each key of the dirty part of a log, and the last offset at which it is stored.
 
-Its memory is bounded: `is_full` says when to stop, and the next round goes on from there. Keys are kept as they are,
-long ones as a digest of 64 bytes, which no short key can equal: a collision would lose a record.
-Source: broker-spec 2.9.3; Kafka keeps 16 bytes of MD5 per key.
+Its memory is bounded: `is_full` says when to stop, and the next round continues from there. Keys are kept as they are,
+long ones as a digest of 64 bytes, which no short key can equal: a collision would lose a record. Kafka keeps 16 bytes
+of MD5 per key. Source: Kafka's SkimpyOffsetMap, docs/deviations.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How much of a log compaction may touch now, and how much it needs it.
 
-A log is clean below its cleaner checkpoint and dirty from there on. Cleaned are whole closed segments only, which lie
-below the last stable offset, are on the device, and (min.compaction.lag.ms) hold nothing too young.
-Source: broker-spec 2.9.1, 2.9.2. Ours: a closed segment waits until it is synced, so that a crash leaves either the
-old segments or the new one whole.
+A log is clean below its cleaner checkpoint and dirty from there on. Only whole closed segments are cleaned, which lie
+below the last stable offset, are on the device, and (min.compaction.lag.ms) hold nothing too young. A closed segment
+waits until it is synced (not in Kafka), so that a crash leaves either the old segments or the new one whole.
+Source: Kafka's LogCleanerManager, docs/deviations.md.
 """
 
 from __future__ import annotations

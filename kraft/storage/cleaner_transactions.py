@@ -1,10 +1,9 @@
-"""What compaction knows of transactions while it walks over a log: which data were aborted, and which markers have
-outlived their data.
+"""Transactions in a walk of compaction over a log: which data were aborted, and which markers have outlived their data.
 
-Invariants: data of an aborted transaction are never a key's latest value; a marker may go only when none of its
-transaction's batches, emptied ones included, was seen before it in this walk, since a batch without its marker would be
-a transaction that never ends (B30); an abort whose marker stays keeps its entry in the transaction index.
-Source: broker-spec 2.9.7.
+Invariants: data of an aborted transaction are never a key's latest value. A marker may go only when none of its
+transaction's batches, emptied ones included, was seen before it in this walk, because a batch without its marker would
+be a transaction that never ends (B30). An abort whose marker stays keeps its entry in the transaction index.
+Source: KIP-534, Kafka's LogCleaner, docs/storage.md#what-compaction-keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writing the segment that takes the place of others: a `.cleaned` file and its indexes, beside the log that goes on.
+"""Write the segment that replaces others: a `.cleaned` file and its indexes, while the log continues.
 
-It is a `Segment` like any other, whose indexes grow as those of an append do, with another name. Source: broker-spec
-2.9.4, 2.9.9.
+It is a `Segment` like any other, whose indexes grow as those of an append do, with another name.
+Source: Kafka's LogCleaner.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The leader-epoch cache: at which offset each leader epoch began in this log.
 
 Entries (epoch, start offset) rise strictly in both (D7). The cache is a function of the log plus the assignments of a
-leader that has appended nothing yet, so it is saved on its own (`leader-epoch-checkpoint`); who owns the log decides
-when (`dirty`). Source: broker-spec 2.6, kraft-spec C.5, KIP-101, KIP-279.
+leader that has appended nothing yet, so it is saved on its own (`leader-epoch-checkpoint`). The log's owner decides
+when (`dirty`). Source: KIP-101, KIP-279, Kafka's LeaderEpochFileCache.
 """
 
 from __future__ import annotations

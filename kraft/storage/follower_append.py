@@ -1,4 +1,6 @@
-"""What a follower checks before it writes what its leader sent. Source: broker-spec 3.2."""
+"""Checks that a follower makes before it writes its leader's batches. Source: Kafka's ReplicaFetcherThread,
+KAFKA-18723.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Handles: files of logs that are open only while they are used.
 
-A `Handle` stands for one file of a segment. It may hold an open file or none; a log that nobody uses holds none.
-`FileCache` bounds how many are open over all logs of a node and closes the least used (second-chance order). A pinned
-handle (unsynced bytes) is never closed by it. Opening may wait for the device, so it never happens on the loop: a
-lookup that meets a closed file or bytes that are not in memory raises `ColdRead`.
+A `Handle` is one file of a segment. It may hold an open file or none; an unused log holds none. `FileCache` bounds how
+many are open over all logs of a node and closes the least used (second-chance order). It never closes a pinned handle
+(unsynced bytes). Opening may wait for the device, so it never happens on the loop: a lookup that meets a closed file or
+bytes that are not in memory raises `ColdRead`.
 
-How a caller on the loop deals with it::
+A caller on the loop handles it so::
 
     while True:
         try:
@@ -14,7 +14,7 @@ How a caller on the loop deals with it::
             await disk.offload(cold.warm)   # blocking; changes nothing that the loop sees
             cold.adopt()                    # on the loop again
 
-Source: DESIGN 2 and 14.
+Source: docs/decisions/01-one-seam.md, docs/decisions/19-blank-replicas.md.
 """
 
 from __future__ import annotations

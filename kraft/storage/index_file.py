@@ -1,8 +1,8 @@
 """IndexFile: an append-only array of fixed-size entries, part in a file, the newest part in memory.
 
-New entries go to a tail in memory that is written in pieces of about 4 KiB, at a roll and at a clean close: after a
-crash the tail is gone and recovery builds the index again from the log (D13). A search reads a few pages of the file.
-Source: broker-spec 2.4 (ours: append, no preallocation).
+New entries go to a tail in memory that is written in pieces of about 4 KiB, at a roll and at a clean close. After a
+crash the tail is gone, and recovery builds the index again from the log (D13). A search reads a few pages of the file.
+Unlike Kafka's, the file is appended to, not preallocated. Source: Kafka's AbstractIndex.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an interrupted deletion or replacement of segments leaves in a log's folder, and how it is finished.
+"""Finish an interrupted deletion or replacement of segments, from the files that it left in a log's folder.
 
 `.deleted` goes. `.cleaned` goes (the clean was not finished), and with it each `.swap` at or above the lowest
-`.cleaned`. A `.swap` that remains is complete: what it replaces goes, then it gets its final name. Each step is durable
-before the next. Source: broker-spec 2.5.2.
+`.cleaned`. A `.swap` that remains is complete: the files that it replaces go, then it gets its final name. Each step is
+durable before the next. Source: Kafka's LogLoader, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

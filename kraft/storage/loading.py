@@ -1,7 +1,7 @@
 """Loading a log from its folder: leftovers, segments, recovery, epochs, producer state. *Blocking* throughout.
 
 Files are cut in this order: later segments are unlinked, the directory is synced, then the file is cut, so that a crash
-in the middle leaves a prefix of the log. Source: broker-spec 2.5 (steps 2 to 8), 2.6, 1.7; DESIGN 4.
+in the middle leaves a prefix of the log. Source: Kafka's LogLoader, docs/storage.md#recovery-after-a-crash.
 """
 
 from __future__ import annotations

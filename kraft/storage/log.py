@@ -1,14 +1,14 @@
 """Log: one partition's log, or the metadata log, as its owner sees it.
 
-Who may call what: everything here runs on the loop and never suspends, except what is marked *blocking* (for
+Which calls are allowed where: everything here runs on the loop and never suspends, except calls marked *blocking* (for
 `offload`, or for a log that is not published yet). A blocking call on a log has no append or other blocking call of
-that log beside it; reads may go on.
+that log beside it; reads may continue.
 
 Invariants: log start <= local log start <= log end; recovery point <= log end; ends are exclusive. An append changes,
-with no suspension between: file, producer state, transaction index, transaction, log end (broker-spec 1.8). After a
-DiskError in an append the log takes no more of them: its directory goes offline.
+with no suspension between: file, producer state, transaction index, transaction, log end. After a DiskError in an
+append the log takes no more of them: its directory goes offline.
 
-Source: broker-spec 1.5-1.8, 2, 3.2; DESIGN 2, 4, 13, 14.
+Source: Kafka's UnifiedLog, LocalLog, docs/storage.md, docs/decisions/01-one-seam.md, docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Order at start: lock, `meta.properties`, then the clean-shutdown file is remembered and removed before the first write.
 Order at a clean stop: all logs closed, checkpoints written, then the clean-shutdown file, the very last step.
-Everything here is *blocking*. Source: broker-spec 2.2, 2.5.1, 2.8, 2.11, 2.12.
+Everything here is *blocking*. Source: Kafka's LogManager, KIP-112,
+docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names of files and folders of logs, as Kafka writes them.
 
-A partition's folder is `<topic>-<partition>`; a segment's files are named by its base offset in 20 digits. Source:
-broker-spec 2.1.
+A partition's folder is `<topic>-<partition>`. A segment's files are named by its base offset in 20 digits.
+Source: Kafka's UnifiedLog, LogFileUtils.
 """
 
 from __future__ import annotations

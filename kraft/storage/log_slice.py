@@ -1,6 +1,6 @@
-"""LogSlice: what a read gives: whole batches as a range of a file, not their bytes.
+"""LogSlice: the result of a read, whole batches as a range of a file instead of their bytes.
 
-Source: broker-spec 4.3, hot-path 2.5.
+Source: Kafka's FetchDataInfo, docs/performance.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transaction markers as they stand in the log. Source: broker-spec 1.3."""
+"""Transaction markers, as they are stored in the log. Source: KIP-98, Kafka's EndTransactionMarker."""
 
 from __future__ import annotations
 

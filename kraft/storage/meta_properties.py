@@ -1,7 +1,7 @@
 """`meta.properties`: which cluster and node a data directory belongs to, and its own id.
 
-A node refuses a directory of another cluster, another node, or another data format. Source: broker-spec 2.2,
-kraft-spec A.1.
+A node refuses a directory of another cluster, another node, or another data format.
+Source: KIP-858 (directory id), Kafka's MetaProperties.
 """
 
 from __future__ import annotations

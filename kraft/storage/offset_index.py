@@ -1,7 +1,7 @@
 """The offset index of a segment: from offsets to file positions, one entry per `index.interval.bytes` of log.
 
 An entry is (relative offset of a batch's LAST offset, file position of that batch's start); both rise strictly.
-Source: broker-spec 2.4.
+Source: Kafka's OffsetIndex, docs/storage.md#lookups.
 """
 
 from __future__ import annotations

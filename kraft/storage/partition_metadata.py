@@ -1,6 +1,7 @@
 """`partition.metadata`: which topic id a partition's folder belongs to.
 
-It is durable before the first append, and a folder whose id is not the image's is stray (B41). Source: broker-spec 2.2.
+It is durable before the first append, and a folder whose id is not the image's is stray (B41).
+Source: KIP-516, Kafka's PartitionMetadataFile.
 """
 
 from __future__ import annotations

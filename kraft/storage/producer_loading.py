@@ -1,6 +1,7 @@
-"""Producer state from disk: the newest good snapshot, and the log behind it. *Blocking* throughout.
+"""Load producer state from disk: the newest good snapshot, and the log behind it. *Blocking* throughout.
 
-Source: broker-spec 1.7. Ours: the log is always scanned from the snapshot on (or from its begin without one).
+The log is always scanned from the snapshot on, or from its beginning without one. Kafka scans nothing if there is no
+snapshot after a clean stop. Source: Kafka's ProducerStateManager, UnifiedLog.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The bytes of a producer snapshot, `<20-digit offset>.snapshot`: the last batch of each producer at that offset.
 
-`version int16 (1) · crc uint32 (CRC-32C of bytes 6..end) · count int32 · count x 46 bytes`. Source: broker-spec 1.7.
+`version int16 (1) · crc uint32 (CRC-32C of bytes 6..end) · count int32 · count x 46 bytes`.
+Source: Kafka's ProducerStateManager.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Producer state of one log: the last batches of each producer, and its transactions.
 
-It is a function of the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first asks
-(`check`, `check_marker`), then writes, then tells (`apply_batch`, `apply_marker`); a follower and recovery only tell.
-Source: broker-spec 1.6, 1.8; KIP-98, KIP-360.
+It is a function of the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first
+checks (`check`, `check_marker`), then writes, then applies (`apply_batch`, `apply_marker`). A follower and recovery
+only apply.
+Source: KIP-98, KIP-360, Kafka's ProducerStateManager, docs/produce-checks.md#the-producer.
 """
 
 from __future__ import annotations

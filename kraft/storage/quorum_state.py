@@ -1,7 +1,8 @@
-"""`quorum-state`: what a voter has promised. On disk before a message that says so leaves.
+"""`quorum-state`: epoch, vote and leader of a voter. It is on disk before a message that depends on it leaves.
 
-One line of JSON, as Kafka writes it. Data version 1 (kraft.version 1) has the voted directory and no voters; version 0
-lists the static voters. The voters are read and ignored: they come from the log. Source: kraft-spec A.1, KIP-853.
+One line of JSON, as Kafka writes it. Data version 1 (kraft.version 1) has the voted directory and no voters. Version 0
+lists the static voters. The voters are read and ignored: they come from the log.
+Source: KIP-595, KIP-853, Kafka's FileQuorumStateStore.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads of a log: slices of whole batches, aborted transactions, and lookups by time.
 
-What runs on the loop raises ColdRead when it would have to wait. The lookups by time open batches, so they are for
-`offload`; they change nothing. Source: broker-spec 1.10, 2.4, 4.3, 4.5.
+Reads on the loop raise ColdRead when they would have to wait. The lookups by time open batches, so they are for
+`offload`; they change nothing. Source: Kafka's LocalLog, UnifiedLog, docs/storage.md#lookups.
 """
 
 from __future__ import annotations

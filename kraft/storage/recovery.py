@@ -1,17 +1,17 @@
-"""Reading a segment's batches after a crash, and telling a torn tail from damage.
+"""Read a segment's batches after a crash, and tell a torn tail from damage.
 
-A crash may leave, above what was synced, any subset of the sectors that were written: a short file, or sectors that
-read as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
+A crash may leave, above the synced end, any subset of the sectors that were written: a short file, or sectors that read
+as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
 
 - a bad batch below the synced end;
 - a good batch at the wrong place: it is out of order, or the one before it is (no CRC covers an offset, but one that
   reads as zeros up to a sector's end was lost with that sector);
 - a bad batch with good ones behind it and no lost (zero) sector in it: a crash does not flip bits;
 - in the metadata log (`strict`) also: a whole bad batch without a lost sector, damage further from the end of the file
-  than can have been unsynced, and any gap in the offsets. Only the log itself knows what of it was synced last, so a
-  batch is believed torn only if it looks torn.
+  than can have been unsynced, and any gap in the offsets. Only the log itself knows which part of it was synced last,
+  so a batch is believed torn only if it looks torn.
 
-Source: broker-spec 2.5; DESIGN 4.
+Source: docs/storage.md#recovery-after-a-crash.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Putting a rewritten segment in the place of old ones, so that a crash at any moment leaves either.
+"""Replace old segments with a rewritten one, so that a crash at any moment leaves either.
 
-Each step is durable before the next: the `.cleaned` files are synced, renamed to `.swap`; the log in memory takes the
-new segment; the old files become `.deleted`; `.swap` becomes the final name. `leftovers.clear` finishes or undoes it
-after a crash. Files are renamed in a thread while readers on the loop may be about to open them: a reader that misses
-the file asks again (`Handle.gone`). Source: broker-spec 2.9.9, 2.5.2.
+Each step is durable before the next: the `.cleaned` files are synced and renamed to `.swap`; the log in memory takes
+the new segment; the old files become `.deleted`; `.swap` becomes the final name. `leftovers.clear` finishes or undoes
+it after a crash. Files are renamed in a thread while readers on the loop may be about to open them: a reader that
+misses the file tries again (`Handle.gone`).
+Source: Kafka's LocalLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

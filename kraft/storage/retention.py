@@ -1,7 +1,7 @@
-"""Which segments go: what lies below log start, what is too much, what is too old. In this order, oldest first.
+"""Which segments to delete: below log start, above the size limit, above the age limit. In this order, oldest first.
 
-A segment goes only if the high watermark has reached its end (D16), and never past the first open transaction.
-Logs that do not delete lose only what lies below log start. Source: broker-spec 2.7.
+A segment goes only if the high watermark has reached its end (D16), and never past the first open transaction. Logs
+that do not delete lose only what lies below log start. Source: Kafka's UnifiedLog.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One segment of a log: a file of batches, its three indexes, and where recent batches begin.
 
 Positions are bytes in the `.log` file. The segment remembers the positions of its last few hundred batch boundaries, so
-that a read at the tail (a follower, a consumer that keeps up) needs no index and no file access at all. A look at
-headers raises StorageCorrupt where no batch can stand: these are our own bytes, not a peer's.
-Source: broker-spec 2.3, 2.4; hot-path 2.5.
+that a read at the tail (a follower, a consumer that keeps up) needs no index and no file access at all. A read of
+headers raises StorageCorrupt where no batch can be: these are our own bytes, not a peer's.
+Source: Kafka's LogSegment, docs/performance.md.
 """
 
 from __future__ import annotations

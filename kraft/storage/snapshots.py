@@ -1,9 +1,9 @@
 """Metadata snapshots: files that hold the state of the metadata log up to an offset, and replace the log below it.
 
 `<20-digit end offset>-<10-digit epoch>.checkpoint`: a header control batch, further control batches (kraft version,
-voters), data batches, a footer control batch. Offsets inside start at 0 and are no log offsets; the batches' epoch is
-the snapshot's. A file that is being written or received ends in `.part`; it gets its name by a rename after a sync, and
-only with a footer. A snapshot without footer is none. All of it is *blocking*. Source: kraft-spec A.10, KIP-630.
+voters), data batches, a footer control batch. Offsets inside start at 0 and are no log offsets. The batches' epoch is
+the snapshot's. A file that is being written or received ends in `.part`. It gets its name by a rename after a sync, and
+only with a footer. A snapshot without footer is none. All of it is *blocking*. Source: KIP-630, Kafka's Snapshots.
 """
 
 from __future__ import annotations

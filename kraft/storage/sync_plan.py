@@ -1,10 +1,11 @@
-"""SyncPlan: what must reach the device before a log's synced end may move.
+"""SyncPlan: the writes that must reach the device before a log's synced end may move.
 
 The owner takes a plan on the loop, runs it off the loop (`run`, one plan at a time per log), and hands it back
 (`Log.mark_synced`). Appends that come meanwhile wait for the next plan: that is group commit. The order inside: rolled
 segments with their indexes and producer snapshots, the active file, the small files and the directory's entries. Only
 then may the recovery point move (B21, B23). A failed sync is never retried (B22): `run` raises DiskError and the log
-directory goes offline. Source: broker-spec 2.10 mode C, 2.12.
+directory goes offline.
+Source: docs/storage.md#group-commit, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

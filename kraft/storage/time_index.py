@@ -1,7 +1,7 @@
 """The time index of a segment: from timestamps to offsets.
 
 An entry is (largest timestamp so far, relative offset of the last offset of the batch that holds it); both rise, the
-timestamp strictly. The last entry of a rolled segment names its largest timestamp. Source: broker-spec 2.4.
+timestamp strictly. The last entry of a rolled segment names its largest timestamp. Source: KIP-33, Kafka's TimeIndex.
 """
 
 from __future__ import annotations

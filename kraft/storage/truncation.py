@@ -1,7 +1,8 @@
-"""Cutting a log back, durably and so that a crash in the middle leaves a prefix of it. *Blocking* throughout.
+"""Cut a log back, durably and so that a crash in the middle leaves a prefix of it. *Blocking* throughout.
 
 Order: later segments are unlinked, newest first, the directory is synced, the file is cut and synced; then indexes,
-snapshots and producer state follow. Which offset is the owner's business. Source: broker-spec 2.6, 3.1; kraft-spec C.5.
+snapshots and producer state follow. The owner chooses the offset.
+Source: KIP-101, Kafka's LocalLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transaction index of a segment: the aborted transactions whose marker lies in it.
 
 Entries rise by last offset. The file is made with the first abort. Each entry is written at once: an abort that the
-index misses would show aborted data to readers. Source: broker-spec 1.8, 1.10.
+index lacks would show aborted data to readers. Source: KIP-98, Kafka's TransactionIndex.
 """
 
 from __future__ import annotations
