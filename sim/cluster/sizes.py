@@ -3,7 +3,7 @@ topic with two partitions is decided in steps.
 
 Production's sizes are constants of its modules; a run that is to have small ones sets them there and puts them back.
 Only such are here as change what happens: a step that takes no virtual time is as good as none.
-Source: FoundationDB paper, section 4.1 (buggification).
+Source: FoundationDB paper, section 4 (buggification).
 """
 
 from __future__ import annotations

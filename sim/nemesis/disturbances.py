@@ -329,8 +329,11 @@ class Disturbances:
         return fault.kind
 
     async def _black_out(self, fault: Fault) -> str:
-        """Not while a log is rotten: behind a blackout nobody is known to be complete, and if the last one known
-        finds its log damaged, somebody must choose (docs/decisions/08)."""
+        """Skip the fault while a log is rotten.
+
+        After a blackout no replica is known to be complete. If the last one known finds its log damaged, an operator
+        must choose (docs/decisions/08-damaged-replicas.md).
+        """
         nemesis, cluster = self._nemesis, self._cluster
         if cluster.ailing or cluster.rotten or nemesis.stopping:
             return ""

@@ -1,4 +1,7 @@
-"""Replicas that were never written: no folder, no file and no open log until somebody needs one (DESIGN 14)."""
+"""Replicas that were never written: no folder, no file and no open log until the first use.
+
+Source: docs/decisions/19-blank-replicas.md.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the listeners of Apache Kafka 4.1 serve, and what later 4.x releases add: the measure for `docs/protocol.md`.
 
-Source: the message schemas of Apache Kafka 4.0 to 4.3.1, read once and noted here; versions that a release calls
-unstable are not among them.
+Versions that a release calls unstable are not among them. Source: Kafka protocol (message schemas of 4.0 to 4.3.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Table 3.3, the rows of JoinGroup, and who is let in at all."""
+"""JoinGroup: admission of members, and its effect in each state of a group.
+
+Source: JoinGroupRequest, Kafka's GroupMetadataManager.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Heartbeats, sessions and departures (coord 3.3, 3.4, 3.6)."""
+"""Heartbeats, sessions and departures of members.
+
+Source: HeartbeatRequest, LeaveGroupRequest, Kafka's GroupMetadataManager.
+"""
 
 from __future__ import annotations
 

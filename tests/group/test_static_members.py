@@ -1,4 +1,4 @@
-"""Static members that return (coord 3.5; KIP-345; B52)."""
+"""Static members that return (B52). Source: KIP-345."""
 
 from __future__ import annotations
 

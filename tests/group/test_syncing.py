@@ -1,4 +1,7 @@
-"""Table 3.3, the rows of SyncGroup; what a generation's durability means (coord 3.3, 9)."""
+"""SyncGroup: its effect in each state of a group, and when a generation is durable.
+
+Source: SyncGroupRequest, Kafka's GroupMetadataManager.
+"""
 
 from __future__ import annotations
 

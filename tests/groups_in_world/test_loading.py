@@ -1,4 +1,5 @@
-"""What a coordinator says while it loads, and what it loads (coord 1.4)."""
+"""A coordinator's answers while it loads, and the state that it loads. Source: docs/decisions/14-group-coordinator.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DESIGN 12b and K4 to K6: elections are fast when the leader is known to be gone, and never needless."""
+"""Elections are fast when the leader is known to be gone, and never needless (K4, K5, K6).
+
+Source: docs/decisions/05-fast-fencing.md#voters.
+"""
 
 from __future__ import annotations
 

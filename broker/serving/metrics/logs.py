@@ -1,4 +1,4 @@
-"""The metrics of logs and log directories. Source: Kafka's LogManager, UnifiedLog and LogFlushStats."""
+"""The metrics of logs and log directories. Source: Kafka's LogManager, UnifiedLog, LogSegment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The metrics of the data plane, with Kafka's names; each is computed when somebody asks. Source: Kafka's
-ReplicaManager, Partition, AbstractFetcherManager and FetchSessionCache."""
+"""The metrics of the data plane, with Kafka's names; each is computed when somebody asks.
+Source: Kafka's ReplicaManager, Partition, AbstractFetcherManager, FetchSession."""
 
 from __future__ import annotations
 
