@@ -18,22 +18,12 @@ import pytest
 
 from kraft.deploy.cli.app import run
 from kraft.deploy.launch.layout import ClusterLayout
-from kraft.deploy.launch.ports import is_free
-
-FIRST_PORT, STEP = 24000, 300
+from tests.ports import hold_block
 
 
 def free_port(layout: ClusterLayout) -> int:
-    """The port of broker 1 for a layout of this shape, such that all its ports are free. Test runs that go on side by
-    side begin at different places."""
-    for turn in range(30):
-        port = FIRST_PORT + STEP * ((os.getpid() + turn) % 30)
-        shifted = ClusterLayout(
-            controllers=layout.controllers, brokers=layout.brokers, combined=layout.combined, port=port
-        )
-        if all(is_free(number) for node in shifted.nodes() for number in node.ports):
-            return port
-    raise AssertionError("no free block of ports")
+    """The port of broker 1 for a layout of this shape: it and all others of the layout are held for the module."""
+    return hold_block(port - layout.port for node in layout.nodes() for port in node.ports)
 
 
 @dataclass(frozen=True, slots=True)
