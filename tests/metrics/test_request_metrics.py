@@ -11,7 +11,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.request_meter import PARTS, TIMED_PER_SECOND_MAX, RequestMeter
 from kraft.wire.rpc_cluster import HeartbeatResponse
-from kraft.wire.server import Request, ServerConnection, ServerLimits
+from kraft.wire.server import TIMINGS_MAX, Request, ServerConnection, ServerLimits
 from tests.broker.harness import BrokerHarness
 from tests.data_plane.plane import Plane, batch, run
 from tests.wire.fakes import RecordingTransport, drain, feed, frame
@@ -100,6 +100,21 @@ def test_of_many_requests_some_are_timed_and_stand_for_all() -> None:
     assert samples < 3 * 2 * TIMED_PER_SECOND_MAX
     served.meter.second_over()
     assert served.meter.every == served.meter.until_timed == 1
+
+
+def test_a_peer_that_never_reads_all_holds_a_bounded_number_of_timings() -> None:
+    served = Served()
+    for _ in range(TIMINGS_MAX + 10):
+        served.send()
+        served.requests.pop().respond(b"")
+        served.meter.second_over()  # so that every request is timed
+    assert len(served.connection._timings) == TIMINGS_MAX
+    drain(served.connection)
+    assert served.part("TotalTimeMs").count == TIMINGS_MAX
+    served.send()
+    served.requests.pop().respond(b"")
+    drain(served.connection)
+    assert served.part("TotalTimeMs").count == TIMINGS_MAX + 1
 
 
 def test_an_answer_counts_once_for_each_struct_that_has_an_error() -> None:
