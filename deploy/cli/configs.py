@@ -56,7 +56,7 @@ LoggersOption = Annotated[
     typer.Option(
         "--loggers",
         metavar="ID",
-        help="A broker's loggers: TRACE, DEBUG, INFO, WARN, ERROR or FATAL of each, until it stops.",
+        help="The loggers of a broker or controller: TRACE, DEBUG, INFO, WARN, ERROR or FATAL of each, until it stops.",
         autocompletion=complete_broker,
     ),
 ]
@@ -286,7 +286,7 @@ def _resource(topic: str | None, broker: str | None, group: str | None, loggers:
         return ConfigResource(ResourceType.GROUP, group)
     if loggers is not None:
         if not loggers.isdigit():
-            raise CommandFailed(f"--loggers {loggers}: expected a broker id", code=EXIT_USAGE)
+            raise CommandFailed(f"--loggers {loggers}: expected the id of a broker or controller", code=EXIT_USAGE)
         return ConfigResource(ResourceType.BROKER_LOGGER, loggers)
     if broker == "all":
         return ConfigResource(ResourceType.BROKER, "")
