@@ -193,9 +193,14 @@ def test_values_are_shown_for_people() -> None:
     assert [counted(count, "group") for count in (0, 1, 2_000)] == ["0 groups", "1 group", "2,000 groups"]
 
 
-@pytest.mark.parametrize(("cost_s", "pause"), [(0.01, 2.0), (0.5, 5.0), (4.0, 10.0)])
-def test_a_round_of_questions_is_followed_by_ten_times_its_cost_within_bounds(cost_s: float, pause: float) -> None:
-    assert pause_s(cost_s, least_ms=2_000) == pause
+@pytest.mark.parametrize(
+    ("costs_s", "pause"),
+    [((0.01,), 2.0), ((0.5,), 5.0), ((4.0,), 10.0), ((), 2.0), ((0.1, 3.9, 0.1, 3.9), 2.0)],
+)
+def test_a_round_of_questions_is_followed_by_ten_times_the_cost_of_the_cheapest_within_bounds(
+    costs_s: tuple[float, ...], pause: float
+) -> None:
+    assert pause_s(costs_s, least_ms=2_000) == pause
 
 
 def test_a_reset_takes_a_time_as_iso_8601_and_explains_what_is_no_time() -> None:
