@@ -21,6 +21,7 @@ from kraft.client.admin import (
     TopicDescription,
 )
 from kraft.deploy.console.cluster_view import pause_s
+from kraft.deploy.console.faults.strip import strip_of
 from kraft.deploy.console.node_metrics import NodeMetrics, parse_samples
 from kraft.deploy.console.pages.configs import config_rows
 from kraft.deploy.console.pages.overview import broker_rows, quorum_rows
@@ -118,6 +119,19 @@ def test_partitions_are_chosen_by_state_and_broker() -> None:
     assert choose_partitions(found, "", "", "9") == []
     (row,) = topic_rows(found)
     assert row.states == {"offline": 1, "under-min-isr": 1, "under-replicated": 1, "not-preferred": 1}
+
+
+def test_the_strip_of_faults_shows_what_is_broken_first_and_internal_topics_last() -> None:
+    def topic(name: str, *leaders: int | None, is_internal: bool = False) -> TopicDescription:
+        parts = [PartitionDescription(name, at, leader, 0, (1,), (1,), ()) for at, leader in enumerate(leaders)]
+        return TopicDescription(name, None, is_internal, tuple(parts))
+
+    topics = {
+        "__consumer_offsets": topic("__consumer_offsets", 1, None, is_internal=True),
+        "zoo": topic("zoo", 1, None),
+    }
+    cells = strip_of(snapshot(topics=topics), [])["cells"]
+    assert [cell["name"] for cell in cells] == ["zoo-1", "__consumer_offsets-1", "zoo-0", "__consumer_offsets-0"]
 
 
 def test_a_page_is_the_nearest_one_that_there_is() -> None:
