@@ -122,9 +122,10 @@ class FetchOperation(Parked):
         self._try()
 
     def start_long(self) -> None:
-        """The same for a fetch of very many partitions, in a step of its own. Its connection is paused until it is
-        answered."""
+        """Answer or park a fetch of very many partitions in a new session. Its connection is paused until it is
+        answered: what it holds is not held many times over."""
         self.is_long = True
+        self.request.connection.pause()
         self._try_or_end()
 
     def wake(self) -> None:
