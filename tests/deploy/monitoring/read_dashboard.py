@@ -38,9 +38,11 @@ def wrong_words(model: Any, where: str) -> Iterator[str]:
     hints = typing.get_type_hints(type(model))
     for name, value in vars(model).items():
         for kind in (hints.get(name), *typing.get_args(hints.get(name))):
-            if isinstance(kind, type) and issubclass(kind, enum.Enum) and value is not None:
-                if value not in [one.value for one in kind] and not isinstance(value, kind):
-                    yield f"{where}.{name}: {value!r} is not one of {[one.value for one in kind]}"
+            if not isinstance(kind, type) or not issubclass(kind, enum.Enum) or value is None:
+                continue
+            words = [one.value for one in kind]
+            if value not in words and not isinstance(value, kind):
+                yield f"{where}.{name}: {value!r} is not one of {words}"
         yield from wrong_words(value, f"{where}.{name}")
 
 
