@@ -1,6 +1,6 @@
-"""When a certificate expires. `ssl` tells that of a peer's certificate, and not of those that a context has loaded.
+"""Read when a certificate expires. `ssl` reports that for a peer's certificate, but not for those that a context loads.
 
-Source: RFC 5280, 4.1 (the fields of a certificate), 4.1.2.5 (its two forms of time).
+Source: RFC 5280 (4.1, the fields of a certificate; 4.1.2.5, its two forms of time).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A coordinator's answers while it loads, and the state that it loads. Source: docs/decisions/14-group-coordinator.md.
-"""
+"""A coordinator's answers while it loads, and the state that it loads. Source: docs/decisions/14-group-coordinator.md."""
 
 from __future__ import annotations
 
