@@ -229,7 +229,7 @@ class StateIsReplay(Check):
 
 
 class OneOwner(Check):
-    """G2 and G9."""
+    """Each partition has one owner among a group's members (G2, G9)."""
 
     id = "G9"
     statement = "once a group is at rest, each partition has exactly one owner, all of one generation"

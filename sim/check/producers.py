@@ -103,7 +103,7 @@ class SequencesFollow(CommittedProducers):
 
     def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
         if known is not None and producer.epoch < known.epoch:
-            return  # T4's
+            return  # judged by the check of epochs (T4)
         self.count()
         due = known.next_sequence if known is not None and known.epoch == producer.epoch else 0
         if producer.first_sequence != due:

@@ -196,19 +196,19 @@ def test_a_plan_waits_while_much_that_it_appended_is_not_committed() -> None:
 
 
 def reply_on_append(self: CommandLine, parked: Any) -> None:
-    """Bug B31: the reply leaves when the events are appended."""
+    """Send the reply when the events are appended, before they are committed (B31)."""
     parked.asked.waiter.reply(parked.reply)
 
 
 def keep_on_resign(self: CommandLine) -> None:
-    """Bug B32: what is not committed survives the loss of leadership."""
+    """Keep uncommitted state after the loss of leadership (B32)."""
     kept = self.image
     honest_deactivate(self)
     self.image = kept
 
 
 def activate_only_if_empty(self: CommandLine, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
-    """The other half of B32."""
+    """Start a leadership with the kept state (B32)."""
     honest_activate(self, self.image or committed, epoch, high_watermark)
 
 

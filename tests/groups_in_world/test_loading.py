@@ -1,4 +1,7 @@
-"""A coordinator's answers while it loads, and the state that it loads. Source: docs/decisions/14-group-coordinator.md."""
+"""A coordinator's answers while it loads, and the state that it loads.
+
+Source: docs/decisions/14-group-coordinator.md.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_batches_that_do_not_continue_the_log_are_not_appended(batches: tuple[Ba
 
 
 def test_a_late_answer_of_an_earlier_fetch_changes_nothing() -> None:
-    """B07: a stale divergence does not cut a log that has moved on."""
+    """A stale divergence does not cut a log that has moved on (B07)."""
     single = following()
     stale = fetch(single)
     single.follow(B, 4)

@@ -124,7 +124,7 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
 
 
 def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B01: no record of the leader's own epoch is asked for."""
+    """The leader commits by count, without a record of its own epoch (B01)."""
     original = leader.advance_high_watermark
 
     def twin(core: Core, role: Leader) -> None:
@@ -137,7 +137,7 @@ def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B11: also what a single voter must not do."""
+    """The leader counts records that it has not synced, also as a single voter (B11b)."""
     original = leader.advance_high_watermark
 
     def twin(core: Core, role: Leader) -> None:
@@ -195,7 +195,7 @@ def test_progress_on_a_diverging_fetch_is_caught(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_high_watermark_taken_from_a_diverging_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B06."""
+    """The follower takes the high watermark of a diverging answer (B06)."""
     original = follower._truncate
 
     def twin(core: Core, epoch: int, end_offset: int) -> None:
@@ -207,7 +207,7 @@ def test_a_high_watermark_taken_from_a_diverging_answer_is_caught(monkeypatch: p
 
 
 def test_a_removed_leader_that_counts_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B08, directed: the leader removes itself while one of the voters that remain does not answer."""
+    """The leader removes itself while one of the remaining voters does not answer (B08)."""
 
     def run(seed: int) -> None:
         world = settled(seed, 3)
@@ -252,7 +252,7 @@ def _divergent(seed: int) -> None:
 
 
 def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """B18."""
+    """The leader reports divergence for a fetch below its log start (B18)."""
     original = leader._disagreement
 
     def twin(core: Core, request: Any) -> Any:
@@ -281,7 +281,7 @@ def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeyp
 
 @pytest.mark.parametrize("bug", ["before the own epoch is committed", "two in flight"])
 def test_an_unguarded_voter_change_is_caught(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
-    """B09, B10."""
+    """The leader changes voters too early (B09), or twice at once (B10)."""
 
     def run(seed: int) -> None:
         world = World(seed, 4)

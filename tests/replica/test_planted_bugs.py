@@ -170,7 +170,7 @@ def a_leader_sees_no_divergence(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_high_watermark_comes_with_a_diverging_answer(patch: pytest.MonkeyPatch) -> None:
-    """B06."""
+    """The follower takes the high watermark of a diverging answer (B06)."""
     original = Following._cut
 
     def twin(self: Following, offset: int, *, fully: bool) -> None:
@@ -191,7 +191,7 @@ def epochs_survive_their_truncation(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
-    """B07: also one that came late, or twice."""
+    """The follower appends any answer, also one that came late, or twice (B07)."""
     original = follower.decide_answer
 
     def decide(state: Any, sent: Any, log: Any, error: int, diverging: Any) -> Any:
