@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from kraft.deploy.kafka_tools.connection import connection_words, single_action
 from kraft.deploy.kafka_tools.options import Options, ToolError, parse
 
-_KINDS = {"topics": "--topic", "brokers": "--broker", "groups": "--group"}
+_KINDS = MappingProxyType({"topics": "--topic", "brokers": "--broker", "groups": "--group"})
 _SEPARATOR = re.compile(r",(?![^\[]*\])")
 """A comma that is not within brackets: `a=1,b=[2,3]`."""
 
