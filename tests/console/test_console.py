@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,8 +54,22 @@ def test_pages_show_the_cluster(console: Console) -> None:
     assert "nothing is being moved" in console.page("/reassignments")
     for path in ("/partitions", "/nodes", "/nodes/1", "/nodes/101", "/nodes/1/configs?show=all", "/nodes/all/configs"):
         console.page(path)
-    assert console.get("/topics/nosuch")[0] == 404
-    assert console.get("/nodes/9")[0] == 404
+    for path, text in (
+        ("/topics/nosuch", "There is no topic nosuch"),
+        ("/nodes/9", "There is no node 9"),
+        ("/nosuch", "There is no page /nosuch"),
+    ):
+        status, shown = console.get(path)
+        assert (status, text in shown) == (404, True), path
+
+
+def test_a_controllers_page_leads_only_to_pages_that_there_are(console: Console) -> None:
+    listener = re.search(r"Listener CONTROLLER</dt><dd>([\d.:]+)<", console.page("/nodes/101"))
+    assert listener
+    assert f"<td>{listener.group(1)}</td>" in console.page("/nodes")
+    links = re.findall(r'href="(/[^"#]*)"', console.page("/nodes/101"))
+    assert "/nodes" in links
+    assert {path: console.get(path)[0] for path in links} == dict.fromkeys(links, 200)
 
 
 def test_a_setting_is_changed_and_put_back(console: Console) -> None:
