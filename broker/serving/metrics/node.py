@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
     from kraft.broker.node.serve import Node
     from kraft.broker.serving.metrics.rates import Rates
-    from kraft.seam import Seam
+    from kraft.seam import ListenerStats, Seam
 
 SERVER = "kafka.server"
 SOCKETS = "SocketServer"
@@ -91,11 +91,11 @@ def _register_authentication(node: Node, seam: Seam) -> None:
             if one.certificate_expiry_s is not None:
                 yield {"listener": name}, one.certificate_expiry_s()
 
-    def rate(counts: Callable[[], Labelled]) -> Rate:
-        return node.rates.of(lambda: sum(count for _, count in counts()))
+    def rate(count: Callable[[ListenerStats], int]) -> Rate:
+        return node.rates.of(lambda: sum(map(count, listeners.values())))
 
     metrics.enumerate(SERVER, sockets, "successful-authentication-total", Kind.GAUGE, succeeded)
     metrics.enumerate(SERVER, sockets, "failed-authentication-total", Kind.GAUGE, failed)
-    metrics.gauge(SERVER, sockets, "successful-authentication-rate", rate(succeeded))
-    metrics.gauge(SERVER, sockets, "failed-authentication-rate", rate(failed))
+    metrics.gauge(SERVER, sockets, "successful-authentication-rate", rate(lambda one: one.authenticated))
+    metrics.gauge(SERVER, sockets, "failed-authentication-rate", rate(lambda one: one.authentications_failed))
     metrics.enumerate("kraft.network", "Listener", "certificate-expiry-timestamp-seconds", Kind.GAUGE, expiries)
