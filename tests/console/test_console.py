@@ -50,7 +50,7 @@ def test_pages_show_the_cluster(console: Console) -> None:
     assert 'href="/topics/orders"' not in console.page("/topics?q=nosuch")
     assert ">3<" in console.page("/topics/orders")
     assert "preferred" in console.page("/topics/orders/0")
-    assert "nothing is being moved" in console.page("/reassignments")
+    assert "no partition is being moved" in console.page("/reassignments")
     for path in ("/partitions", "/nodes", "/nodes/1", "/nodes/101", "/nodes/1/configs?show=all", "/nodes/all/configs"):
         console.page(path)
     for path, text in (
