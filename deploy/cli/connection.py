@@ -113,12 +113,13 @@ SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where a verb's cluster is, and the client settings given for it, by Kafka's names. `if_silent`: what to do if
-    nobody answers there."""
+    nobody answers there. `is_given`: the address was given, and not found by what runs here."""
 
     bootstrap_servers: str
     settings: Mapping[str, str]
     given_timeout_ms: int | None
     if_silent: str
+    is_given: bool = True
 
     @property
     def timeout_ms(self) -> int:
@@ -254,8 +255,9 @@ def _connection(
     if timeout is not None and math.isnan(timeout):
         raise CommandFailed("--timeout nan: expected a number of seconds", code=EXIT_USAGE)
     timeout_ms = None if timeout is None else round(timeout * 1000)
-    servers, if_silent = whom_to_ask(bootstrap_server or named)
-    return Connection(servers, settings, timeout_ms, if_silent)
+    given_servers = bootstrap_server or named
+    servers, if_silent = whom_to_ask(given_servers)
+    return Connection(servers, settings, timeout_ms, if_silent, given_servers is not None)
 
 
 def read_properties(path: Path) -> dict[str, str]:
