@@ -89,13 +89,12 @@ def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest)
         uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_ID,
         now_ms=replicas.clock.monotonic_ms(),
     )
-    timing, replica_id = request.timing, _replica_id(fetch)
-    if replica_id != CONSUMER:
-        request.connection.meter.follower_fetches[version] += 1
+    timing, meter, is_consumer = request.timing, request.connection.meter, fetch.replica_id < 0
+    (meter.consumer_fetches if is_consumer else meter.follower_fetches)[version] += 1
     if timing is not None:
-        timing.fetch_name = FETCH_CONSUMER if replica_id == CONSUMER else FETCH_FOLLOWER
+        timing.fetch_name = FETCH_CONSUMER if is_consumer else FETCH_FOLLOWER
     if isinstance(kept, ErrorCode):
-        request.connection.meter.fetch_failed(kept)
+        meter.count_error(request.api_key, kept)
         request.respond(*encode_fetch_response(version, (), error_code=kept))
         return None
     return kept

@@ -121,11 +121,15 @@ class Router:
 
         return await self.retry(attempt, subject)
 
-    async def ask_once(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
-        """Ask one broker, once. KafkaError if it is not known; a failed connection is raised."""
+    async def is_broker(self, node_id: int) -> bool:
+        """Whether metadata, asked for anew if need be, names this broker."""
         if node_id not in self.cluster.brokers:
             await self.refresh([])
-        if node_id not in self.cluster.brokers:
+        return node_id in self.cluster.brokers
+
+    async def ask_once(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
+        """Ask one broker, once. KafkaError if it is not known; a failed connection is raised."""
+        if not await self.is_broker(node_id):
             known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
             kind = self.cluster.node_kind
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{kind} {node_id} is not there, or not up (up: {known})")
@@ -141,6 +145,17 @@ class Router:
             return answer
 
         return await self.retry(attempt, f"{key.name} at {self.cluster.node_kind} {node_id}")
+
+    async def ask_at(self, address: Address, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
+        """Ask who listens at an address that metadata does not tell of, as a controller; again as `ask_node` does."""
+
+        async def attempt() -> Any:
+            link = await self.cluster.links.get(address, "admin")
+            answer = await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
+            require_passing(int(error_of(answer)), COORDINATOR_MOVES)
+            return answer
+
+        return await self.retry(attempt, f"{key.name} at {address}")
 
     async def ask_each(
         self, key: ApiKey, error_of: Callable[[Any], Any], nodes: Iterable[int] | None = None, /, **fields: Any

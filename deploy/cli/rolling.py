@@ -63,6 +63,7 @@ def rolling_restart(
     done: list[int] = []
     with progress("restarting", len(order)) as advance, _tell_rest(order, done):
         for plan in order:
+            advance(0, f"restarting node {plan.node_id}")
             _restart(cluster, plan, accepted, sync_timeout)
             done.append(plan.node_id)
             advance(1)

@@ -22,6 +22,7 @@ from kraft.seam.ids import encode_uuid
 LEVELS = ("debug", "info", "warning", "error")
 ANY_OTHER = "kraft"
 """Name of a logger that was asked for without one."""
+FIRST_FIELDS = ("timestamp", "level", "event", "node")
 NUMBERS = MappingProxyType({name.lower(): number for name, number in logging.getLevelNamesMapping().items()})
 
 _WORDS = MappingProxyType({**NUMBERS, "trace": logging.DEBUG - 5, "off": logging.CRITICAL + 1})
@@ -65,6 +66,7 @@ def configure_logs(
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            *([_in_reading_order] if as_json else []),
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
@@ -78,6 +80,11 @@ def _drop_below_level(logger: NamedLogger, method: str, event: EventDict) -> Eve
     if not logger.levels.isEnabledFor(NUMBERS[method]):
         raise structlog.DropEvent
     return event
+
+
+def _in_reading_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """What every line of JSON has comes first."""
+    return {key: event[key] for key in FIRST_FIELDS if key in event} | dict(event)
 
 
 def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:

@@ -132,8 +132,8 @@ def test_a_reset_shows_out_members_that_a_test_left_behind(cluster: KafkaCluster
         ):
             await admin.topics.create(NewTopic("orders", partitions=1, replication_factor=1))
             await consumer.subscribe(["orders"])
-            await consumer.poll(timeout_ms=500)
-            assert (await admin.groups.describe("billing")).members
+            while not (await admin.groups.list() and (await admin.groups.describe("billing")).members):
+                await consumer.poll(timeout_ms=500)
             await trio.to_thread.run_sync(cluster.reset)
             assert await admin.groups.list() == ()
 
