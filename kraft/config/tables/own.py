@@ -46,7 +46,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "kraft.admin.security.protocol",
         STRING,
         "PLAINTEXT",
-        "PLAINTEXT, or SSL for HTTPS at kraft.admin.listener, by the keys ssl.…, or listener.name.admin.ssl.…",
+        "PLAINTEXT, or SSL for HTTPS at kraft.admin.listener, by ssl.… keys or those of listener.name.admin.",
         one_of("PLAINTEXT", "SSL"),
     ),
     key(
