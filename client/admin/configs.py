@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kraft.client.admin.nodes import Nodes
 from kraft.client.admin.routing import Router, explain, require_success
 from kraft.client.admin.values import (
     ConfigChange,
@@ -32,12 +33,12 @@ class Configs:
     async def describe(
         self, resource: ConfigResource, *, documentation: bool = False, synonyms: bool = False
     ) -> tuple[ConfigEntry, ...]:
-        """All settings of a resource, by name. A broker is asked itself."""
+        """All settings of a resource, by name. A broker is asked itself, and a controller about its loggers."""
         row = {"resource_type": int(resource.type), "resource_name": resource.name, "configuration_keys": None}
         fields = {"resources": (row,), "include_synonyms": synonyms, "include_documentation": documentation}
         if _has_own_answer(resource):
-            answer = await self._router.ask_node(
-                int(resource.name), ApiKey.DESCRIBE_CONFIGS, lambda told: told.results[0].error_code, **fields
+            answer = await self._ask_itself(
+                resource, ApiKey.DESCRIBE_CONFIGS, lambda told: told.results[0].error_code, fields
             )
         else:
             answer = await self._router.ask_any(ApiKey.DESCRIBE_CONFIGS, **fields)
@@ -78,7 +79,7 @@ class Configs:
     async def alter(
         self, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change settings, all or none. A broker sets the levels of its loggers itself."""
+        """Change settings, all or none. A broker or controller sets the levels of its loggers itself."""
         configs = [
             {"name": change.name, "config_operation": int(change.operation), "value": change.value}
             for change in changes
@@ -87,12 +88,22 @@ class Configs:
         fields = {"resources": (row,), "validate_only": validate_only}
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         if resource.type is ResourceType.BROKER_LOGGER:
-            answer = await self._router.ask_node(
-                int(resource.name), key, lambda told: told.responses[0].error_code, **fields
-            )
+            answer = await self._ask_itself(resource, key, lambda told: told.responses[0].error_code, fields)
         else:
             answer = await self._router.change(key, lambda told: told.responses[0].error_code, **fields)
         require_success(answer.responses[0], str(resource))
+
+    async def _ask_itself(
+        self, resource: ConfigResource, key: ApiKey, error_of: Callable[[Any], Any], fields: Mapping[str, Any]
+    ) -> Any:
+        """Ask the node that the resource names. Brokers are in the metadata; a controller has loggers too, and the
+        quorum tells where it listens."""
+        node_id = int(resource.name)
+        if resource.type is ResourceType.BROKER_LOGGER and not await self._router.is_broker(node_id):
+            listeners = (await Nodes(self._router).quorum()).endpoints.get(node_id)
+            if listeners:
+                return await self._router.ask_at(listeners[0].address, key, error_of, **fields)
+        return await self._router.ask_node(node_id, key, error_of, **fields)
 
     async def resources(self, types: Iterable[ResourceType] = ()) -> tuple[ConfigResource, ...]:
         """Everything that has a configuration, of these types (none: of all)."""

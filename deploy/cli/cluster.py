@@ -244,13 +244,13 @@ def _read_logs(cluster: LocalCluster, positions: dict[int, int]) -> dict[int, li
 
 
 def _print_logs(lines: dict[int, list[str]], as_json: bool) -> None:
-    from kraft.deploy.cli.node_logs import merge_by_time
+    from kraft.deploy.cli.node_logs import labelled, merge_by_time
 
     for _, node_id, line in merge_by_time(lines):
         if as_json:
             print_json({"node": node_id, "line": line})
         else:
-            print(f"[{node_id}] {line}")
+            print(labelled(node_id, line))
     sys.stdout.flush()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +19,7 @@ from kraft.deploy.cli.completing import (
     complete_setting,
     complete_topic,
 )
-from kraft.deploy.cli.connection import Connection, over_network, pair, read_text
+from kraft.deploy.cli.connection import Connection, over_network, over_network_or_controllers, pair, read_text
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -35,10 +36,12 @@ from kraft.deploy.cli.output import (
 if TYPE_CHECKING:
     from kraft.client.admin import ConfigChange, ConfigResource
     from kraft.config import ConfigKey
-    from kraft.config.check import Setting
+    from kraft.config.check import CheckedSetting, Setting
 
 app = typer.Typer(
-    help="Show and change settings of topics, brokers and groups.", no_args_is_help=True, rich_markup_mode=None
+    help="Show and change settings of topics, brokers, groups and loggers; check a server.properties.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 TopicOption = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", autocompletion=complete_topic)]
@@ -56,12 +59,13 @@ LoggersOption = Annotated[
     typer.Option(
         "--loggers",
         metavar="ID",
-        help="A broker's loggers: TRACE, DEBUG, INFO, WARN, ERROR or FATAL of each, until it stops.",
+        help="The loggers of a broker or controller: TRACE, DEBUG, INFO, WARN, ERROR or FATAL of each, until it stops.",
         autocompletion=complete_broker,
     ),
 ]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="GROUP", autocompletion=complete_group)]
 
+VALUE_SHOWN_MAX = 48
 _MARKUP = re.compile(r"<[^>]*>")
 
 SOURCES = MappingProxyType(
@@ -79,7 +83,7 @@ SOURCES = MappingProxyType(
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def describe(
     connection: Connection,
     topic: TopicOption = None,
@@ -91,7 +95,7 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings of a topic, a broker or a group and where each value comes from, or the levels of loggers."""
-    resource = _resource(topic, broker, group, loggers)
+    resource = _resource(topic, broker, group, loggers, asks_controllers=connection.asks_controllers)
     entries = connection.run(lambda admin: admin.configs.describe(resource, documentation=explain))
     rows = [
         (
@@ -108,7 +112,7 @@ def describe(
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def alter(
     connection: Connection,
     topic: TopicOption = None,
@@ -136,7 +140,7 @@ def alter(
     as_json: JsonOption = False,
 ) -> None:
     """Change settings of a topic, a broker, a group or loggers while it runs."""
-    resource = _resource(topic, broker, group, loggers)
+    resource = _resource(topic, broker, group, loggers, asks_controllers=connection.asks_controllers)
     changes = _changes(settings or [], delete or [], append or [], subtract or [])
     _check_names(resource, settings or [], delete or [])
     connection.run(lambda admin: admin.configs.alter(resource, changes, validate_only=validate_only))
@@ -210,13 +214,39 @@ def check(
         rows = [{**plain(one), "meaning": one.meaning.value} for one in checked]
         print_json({"starts": starts, "problem": problem, "settings": rows})
     else:
-        columns = ["from", "key", "value", "meaning", "default", "why"]
-        cells = [(one.source, one.key, one.value, one.meaning.value, one.default, one.why or None) for one in checked]
-        print_table(columns, cells)
-        if problem is not None:
-            warn(f"each line is fine by itself, but not all together: {problem}")
+        cells = [(one.source, one.key, _cut(one.value), one.meaning.value, _note(one)) for one in checked]
+        print_table(["from", "key", "value", "meaning", "note"], cells)
+        if starts:
+            print("a node would start with this")
+        else:
+            warn(f"a node would not start with this: {problem or wrong_lines(checked)}")
     if not starts:
         raise typer.Exit(EXIT_FAILED)
+
+
+def wrong_lines(checked: Sequence[CheckedSetting]) -> str:
+    """Which of the settings keep a node from starting."""
+    from kraft.config.check import STOPS, Meaning
+
+    wrong = [one for one in checked if one.meaning in STOPS]
+    ignorable = all(one.meaning is Meaning.UNKNOWN for one in wrong)
+    return ", ".join(f"{one.source} ({one.key})" for one in wrong) + (
+        "; with --ignore-unknown it would" if ignorable else ""
+    )
+
+
+def _note(one: CheckedSetting) -> str | None:
+    """What to know of a setting: why it is as it is, else the default that it replaces."""
+    from kraft.config.check import Meaning
+
+    if one.why or one.meaning is not Meaning.EFFECTIVE or not one.default:
+        return one.why or None
+    return f"the default is {_cut(one.default)}"
+
+
+def _cut(text: str) -> str:
+    """A value as it fits into a table; --json has all of it."""
+    return text if len(text) <= VALUE_SHOWN_MAX else f"{text[: VALUE_SHOWN_MAX - 1]}…"
 
 
 def _settings_of(file: Path) -> list[Setting]:
@@ -275,18 +305,24 @@ def _check_names(resource: ConfigResource, settings: list[str], delete: list[str
             warn(f"{key.name} has no effect: {key.reason}")
 
 
-def _resource(topic: str | None, broker: str | None, group: str | None, loggers: str | None) -> ConfigResource:
+def _resource(
+    topic: str | None, broker: str | None, group: str | None, loggers: str | None, *, asks_controllers: bool
+) -> ConfigResource:
     from kraft.client.admin import ConfigResource, ResourceType
 
     if sum(given is not None for given in (topic, broker, group, loggers)) != 1:
         raise CommandFailed("give either --topic TOPIC, --broker ID, --group GROUP or --loggers ID", code=EXIT_USAGE)
+    if asks_controllers and loggers is None:
+        raise CommandFailed(
+            "controllers know their own --loggers alone; ask a broker with --bootstrap-server", code=EXIT_USAGE
+        )
     if topic is not None:
         return ConfigResource(ResourceType.TOPIC, topic)
     if group is not None:
         return ConfigResource(ResourceType.GROUP, group)
     if loggers is not None:
         if not loggers.isdigit():
-            raise CommandFailed(f"--loggers {loggers}: expected a broker id", code=EXIT_USAGE)
+            raise CommandFailed(f"--loggers {loggers}: expected the id of a broker or controller", code=EXIT_USAGE)
         return ConfigResource(ResourceType.BROKER_LOGGER, loggers)
     if broker == "all":
         return ConfigResource(ResourceType.BROKER, "")

@@ -11,7 +11,8 @@ from pathlib import Path
 Line = tuple[str, int, str]
 """Its time, as text that sorts; the node; the line."""
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+")
+_TIME = re.compile(r'(?:\{.*?"timestamp": ")?(\d{4}-\d\d-\d\dT[\d:.]+)')
+"""At the begin of a line, or in its field `timestamp` where it is JSON."""
 
 
 def read_from(path: Path, position: int) -> tuple[str, int]:
@@ -32,9 +33,14 @@ def merge_by_time(lines: Mapping[int, Iterable[str]]) -> Iterator[Line]:
     return heapq.merge(*(_timed(node_id, of_node) for node_id, of_node in lines.items()), key=itemgetter(0))
 
 
+def labelled(node_id: int, line: str) -> str:
+    """The line as it is shown beside those of other nodes. One of JSON names its node, and stays JSON."""
+    return line if line.startswith("{") else f"[{node_id}] {line}"
+
+
 def _timed(node_id: int, lines: Iterable[str]) -> Iterator[Line]:
     time = ""
     for line in lines:
         found = _TIME.match(line)
-        time = found.group() if found else time
+        time = found.group(1) if found else time
         yield time, node_id, line

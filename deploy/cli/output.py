@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Protocol, TextIO
 from uuid import UUID
 
 import typer
@@ -124,22 +124,27 @@ def size(count: int | None) -> str | None:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+class Advance(Protocol):
+    """Move a bar on by `count`. `label`: what is at work from now on."""
+
+    def __call__(self, count: int, label: str | None = None) -> None: ...
+
+
 @contextmanager
-def progress(label: str, total: int | None, *, is_shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while something takes long, if that is a terminal and it `is_shown`. Gives
-    `advance(count)`."""
+def progress(label: str, total: int | None, *, is_shown: bool = True) -> Iterator[Advance]:
+    """A bar on standard error while something takes long, if that is a terminal and it `is_shown`."""
     if not is_shown or not is_terminal(sys.stderr):
-        yield lambda count: None
+        yield lambda count, label=None: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # What is printed meanwhile goes where it was to go, and not above the bar: that is for standard error alone.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+    # What is printed meanwhile goes above the bar if it goes to the terminal, else where it was to go.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=is_terminal(sys.stdout)) as bar:
         task = bar.add_task(label, total=total)
-        yield lambda count: bar.advance(task, count)
+        yield lambda count, label=None: bar.update(task, advance=count, description=label)
 
 
 def plain(value: Any) -> Any:

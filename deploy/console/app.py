@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib import import_module
 
 from starlette.applications import Starlette
@@ -81,5 +82,6 @@ async def _cluster_failed(request: Request, problem: Exception) -> Response:
 
 async def _http_failed(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    text = f"There is no page {request.url.path}" if problem.status_code == 404 else problem.detail
+    is_known = problem.detail != HTTPStatus.NOT_FOUND.phrase
+    text = problem.detail if is_known else f"There is no page {request.url.path}"
     return problem_page(request, text, section="", status=problem.status_code)

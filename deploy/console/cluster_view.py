@@ -7,7 +7,8 @@ the last snapshot and says why in `problem`. `changed` is replaced at every roun
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -26,13 +27,17 @@ from kraft.seam import WireError
 FAILURES = (KafkaError, ClusterUnreachable, VersionMismatch, WireError, *CONNECTION_FAILURES)
 """How a question to the cluster may fail."""
 COST_SHARE = 10
-"""A round is followed by a pause of at least so many times what it took, so that it costs a tenth of the time."""
+"""A round is followed by a pause of at least so many times what it costs, so that it costs a tenth of the time."""
+ROUNDS_COMPARED = 4
+"""What a round costs the cluster is what the cheapest of so many took: the others waited for a broker that is gone."""
 PAUSE_SECONDS_MAX = 10.0
 HURRIED_MS = 500
 """The pause after a round while a page shows the effect of faults, if the rounds are cheap."""
 LAG_PAUSE_SECONDS_MAX = 60.0
 QUESTION_SECONDS_MAX = 4.0
 """A question that takes longer has failed: the next round asks another broker."""
+GROUPS_SECONDS_MAX = 1.5
+"""The same for groups, which each broker is asked for: one that has just died must not hold up the rest."""
 FIRST_ROUND_MS_MAX = 3_000
 """How long the first page waits for the first answers."""
 MIN_ISR = "min.insync.replicas"
@@ -57,6 +62,7 @@ class ClusterView:
         self._hurried = 0
         self._wanted = trio.Event()
         self._min_isr_ms = 0
+        self._costs: deque[float] = deque(maxlen=ROUNDS_COMPARED)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -98,13 +104,13 @@ class ClusterView:
         while True:
             began = trio.current_time()
             await self._round()
-            cost = trio.current_time() - began
+            self._costs.append(trio.current_time() - began)
             self.version += 1
             ended, self.changed, self._wanted = self.changed, trio.Event(), trio.Event()
             ended.set()
             if self.problem or self.snapshot.problems:
-                cost = 0.0  # it waited for an answer in vain
-            with trio.move_on_after(pause_s(cost, HURRIED_MS if self._hurried else self.settings.poll_ms)):
+                self._costs.clear()  # they waited for an answer in vain
+            with trio.move_on_after(pause_s(self._costs, HURRIED_MS if self._hurried else self.settings.poll_ms)):
                 await self._wanted.wait()
 
     async def _round(self) -> None:
@@ -113,14 +119,16 @@ class ClusterView:
         found: dict[str, Any] = {}
         problems: dict[str, str] = {}
 
-        async def ask(name: str, question: Callable[[], Awaitable[Any]]) -> None:
+        async def ask(
+            name: str, question: Callable[[], Awaitable[Any]], seconds_max: float = QUESTION_SECONDS_MAX
+        ) -> None:
             try:
-                with trio.fail_after(QUESTION_SECONDS_MAX):
+                with trio.fail_after(seconds_max):
                     found[name] = await question()
             except FAILURES as failure:
                 problems[name] = str(failure)
             except trio.TooSlowError:
-                problems[name] = f"no answer within {QUESTION_SECONDS_MAX:g} s"
+                problems[name] = f"no answer within {seconds_max:g} s"
 
         await ask("topics", admin.topics.list)
         if "topics" in problems:
@@ -129,8 +137,9 @@ class ClusterView:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask, "cluster", admin.nodes.cluster)
             nursery.start_soon(ask, "quorum", admin.nodes.quorum)
-            nursery.start_soon(ask, "groups", admin.groups.list)
+            nursery.start_soon(ask, "groups", admin.groups.list, GROUPS_SECONDS_MAX)
             nursery.start_soon(ask, "reassignments", admin.partitions.reassignments)
+        found.setdefault("groups", self.snapshot.groups)
         found["topics"] = {topic.name: topic for topic in found["topics"]}
         found["min_isr"] = await self._min_isr(list(found["topics"]), problems)
         cost_ms = (trio.current_time() - began) * 1000
@@ -173,9 +182,9 @@ class ClusterView:
             await trio.sleep(max(self.settings.lag_sample_ms / 1_000, min(COST_SHARE * cost, LAG_PAUSE_SECONDS_MAX)))
 
 
-def pause_s(cost_s: float, least_ms: float) -> float:
-    """How long to wait after a round of questions that took so long."""
-    return max(least_ms / 1_000, min(COST_SHARE * cost_s, PAUSE_SECONDS_MAX))
+def pause_s(costs_s: Iterable[float], least_ms: float) -> float:
+    """How long to wait after rounds of questions that took so long."""
+    return max(least_ms / 1_000, min(COST_SHARE * min(costs_s, default=0.0), PAUSE_SECONDS_MAX))
 
 
 def now_ms() -> int:

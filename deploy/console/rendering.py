@@ -6,6 +6,7 @@ Templates lie in `templates/` of this folder, and of each section that has a fol
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -70,7 +71,9 @@ def render(request: Request, template: str, *, section: str, status: int = 200, 
 
 def problem_page(request: Request, text: str, *, section: str, status: int = 502) -> HTMLResponse:
     """A page that says what went wrong."""
-    return render(request, "problem.html", section=section, status=status, text=text)
+    return render(
+        request, "problem.html", section=section, status=status, text=text, is_missing=status == HTTPStatus.NOT_FOUND
+    )
 
 
 def redirect(path: str, notice: str = "") -> RedirectResponse:

@@ -38,7 +38,8 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One round of questions. A part that could not be asked for is None or empty and named in `problems`.
+    """One round of questions. A part that could not be asked for is None or empty, or that of the round before
+    (`groups`), and named in `problems`.
     `min_isr`: min.insync.replicas of each topic where that is known."""
 
     taken_ms: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TextIO
 from uuid import UUID
@@ -21,7 +22,22 @@ from kraft.seam.ids import encode_uuid
 LEVELS = ("debug", "info", "warning", "error")
 ANY_OTHER = "kraft"
 """Name of a logger that was asked for without one."""
+FIRST_FIELDS = ("timestamp", "level", "event", "node")
 NUMBERS = MappingProxyType({name.lower(): number for name, number in logging.getLevelNamesMapping().items()})
+
+_WORDS = MappingProxyType({**NUMBERS, "trace": logging.DEBUG - 5, "off": logging.CRITICAL + 1})
+"""Levels as one may write them: ours, and Kafka's."""
+
+
+def parsed_logger_levels(pairs: Iterable[str]) -> dict[str, int]:
+    """Levels by logger, of texts NAME=LEVEL. ValueError says which text is wrong."""
+    levels = {}
+    for pair in pairs:
+        name, _, word = map(str.strip, pair.partition("="))
+        if not name or word.lower() not in _WORDS:
+            raise ValueError(f"{pair!r}: expected NAME=LEVEL with a level of {', '.join(sorted(_WORDS))}")
+        levels[name] = _WORDS[word.lower()]
+    return levels
 
 
 class NamedLogger(structlog.WriteLogger):
@@ -32,9 +48,14 @@ class NamedLogger(structlog.WriteLogger):
         self.levels = logging.getLogger(name)
 
 
-def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
-    """Send this process's log to its standard error. What that does not take is lost, and nothing else."""
+def configure_logs(
+    level: str, *, node_id: int, as_json: bool = False, loggers: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Send this process's log to its standard error. What that does not take is lost, and nothing else. `loggers` have
+    levels of their own, by name."""
     logging.root.setLevel(NUMBERS[level])
+    for name, number in loggers.items():
+        logging.getLogger(name).setLevel(number)
     file = lossy(sys.stderr)
     last: Processor = structlog.processors.JSONRenderer(default=_plain) if as_json else _render_line
     structlog.configure(
@@ -45,6 +66,7 @@ def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            *([_in_reading_order] if as_json else []),
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
@@ -58,6 +80,11 @@ def _drop_below_level(logger: NamedLogger, method: str, event: EventDict) -> Eve
     if not logger.levels.isEnabledFor(NUMBERS[method]):
         raise structlog.DropEvent
     return event
+
+
+def _in_reading_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """What every line of JSON has comes first."""
+    return {key: event[key] for key in FIRST_FIELDS if key in event} | dict(event)
 
 
 def _render_line(logger: WrappedLogger, method: str, event: EventDict) -> str:

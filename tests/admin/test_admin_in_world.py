@@ -175,6 +175,21 @@ def test_each_broker_is_asked_to_set_its_own_loggers() -> None:
     play(work)
 
 
+def test_a_controller_that_is_no_broker_is_asked_about_its_own_loggers() -> None:
+    async def work(stage: Stage) -> None:
+        voters = [one.node_id for one in (await stage.admin.nodes.quorum()).voters]
+        assert voters
+        for node_id in voters:
+            loggers = ConfigResource(ResourceType.BROKER_LOGGER, str(node_id))
+            entry = (await stage.admin.configs.describe(loggers))[0]
+            change = ConfigChange(ConfigOperation.SET, entry.name, entry.value)
+            await stage.admin.configs.alter(loggers, [change], validate_only=True)
+        with pytest.raises(KafkaError, match="broker 9999 is not there"):
+            await stage.admin.configs.describe(ConfigResource(ResourceType.BROKER_LOGGER, "9999"))
+
+    play(work)
+
+
 def test_leadership_returns_to_the_preferred_replica_by_election() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))

@@ -49,6 +49,13 @@ def test_what_takes_long_has_a_bar() -> None:
     assert "3/3" in shown
 
 
+def test_a_line_printed_beside_a_bar_has_a_line_of_its_own() -> None:
+    shown = run_on_a_terminal(f"{PROGRESS}    advance(0, 'restarting node 2')\n    print('node 1 restarted')\n")
+    before = shown[: shown.index("node 1 restarted")]
+    assert before.endswith(("\x1b[2K", "\n")), "the bar is erased first"
+    assert "restarting node 2" in shown
+
+
 def test_what_is_printed_beside_a_bar_goes_where_it_was_to_go(tmp_path: Path) -> None:
     target = tmp_path / "printed"
     shown = run_on_a_terminal(f"import sys\nsys.stdout = open({str(target)!r}, 'w')\n{PROGRESS}    print('a record')\n")

@@ -77,6 +77,23 @@ def test_a_page_logs_no_error_asks_no_other_host_and_is_not_wider_than_the_scree
         assert browser.run("document.documentElement.scrollWidth") <= width_px
 
 
+@pytest.mark.parametrize("page", ["/messages/orders", "/groups", "/topics"])
+def test_the_controls_of_a_form_are_of_one_height_and_stand_on_one_line(browser: Browser, page: str) -> None:
+    browser.open(page)
+    boxes = browser.run(
+        "[...document.querySelectorAll('main .filter :is(input:not([type=checkbox]), select)')]"
+        ".map((it) => it.getBoundingClientRect()).map((it) => [it.top, it.height])"
+    )
+    assert len({tuple(box) for box in boxes}) == 1, boxes
+
+
+def test_values_of_records_are_on_a_narrow_screen(browser: Browser) -> None:
+    browser.open("/messages/orders", width_px=NARROW_PX)
+    edges = browser.run("[...document.querySelectorAll('.records td')].map((it) => it.getBoundingClientRect().right)")
+    assert edges
+    assert max(edges) <= NARROW_PX
+
+
 def test_dark_follows_the_system_until_the_button_is_pressed(browser: Browser) -> None:
     browser.open("/", scheme="dark")
     dark = browser.background

@@ -21,6 +21,7 @@ from kraft.client.admin import (
     TopicDescription,
 )
 from kraft.deploy.console.cluster_view import pause_s
+from kraft.deploy.console.faults.strip import strip_of
 from kraft.deploy.console.node_metrics import NodeMetrics, parse_samples
 from kraft.deploy.console.pages.configs import config_rows
 from kraft.deploy.console.pages.overview import broker_rows, quorum_rows
@@ -120,6 +121,19 @@ def test_partitions_are_chosen_by_state_and_broker() -> None:
     assert row.states == {"offline": 1, "under-min-isr": 1, "under-replicated": 1, "not-preferred": 1}
 
 
+def test_the_strip_of_faults_shows_what_is_broken_first_and_internal_topics_last() -> None:
+    def topic(name: str, *leaders: int | None, is_internal: bool = False) -> TopicDescription:
+        parts = [PartitionDescription(name, at, leader, 0, (1,), (1,), ()) for at, leader in enumerate(leaders)]
+        return TopicDescription(name, None, is_internal, tuple(parts))
+
+    topics = {
+        "__consumer_offsets": topic("__consumer_offsets", 1, None, is_internal=True),
+        "zoo": topic("zoo", 1, None),
+    }
+    cells = strip_of(snapshot(topics=topics), [])["cells"]
+    assert [cell["name"] for cell in cells] == ["zoo-1", "__consumer_offsets-1", "zoo-0", "__consumer_offsets-0"]
+
+
 def test_a_page_is_the_nearest_one_that_there_is() -> None:
     rows = list(range(250))
     assert [cut(rows, wanted, "rows").number for wanted in ("", "2", "9", "-1", "x", "9" * 20)] == [1, 2, 3, 1, 1, 1]
@@ -159,8 +173,10 @@ kafka_server_replicamanager_partitioncount 12.0
 kafka_server_brokertopicmetrics_bytesinpersec_total 1000.0
 kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 4.5
 kafka_other{a="b"} 1
+process_resident_memory_bytes NaN
 """
     values = parse_samples(text)
+    assert "process_resident_memory_bytes" not in values, "what the node does not know is no value"
     assert values['kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}'] == 4.5
     assert "kafka_other" not in "".join(values)
     metrics = NodeMetrics(plain_settings("h:1"))
@@ -193,9 +209,14 @@ def test_values_are_shown_for_people() -> None:
     assert [counted(count, "group") for count in (0, 1, 2_000)] == ["0 groups", "1 group", "2,000 groups"]
 
 
-@pytest.mark.parametrize(("cost_s", "pause"), [(0.01, 2.0), (0.5, 5.0), (4.0, 10.0)])
-def test_a_round_of_questions_is_followed_by_ten_times_its_cost_within_bounds(cost_s: float, pause: float) -> None:
-    assert pause_s(cost_s, least_ms=2_000) == pause
+@pytest.mark.parametrize(
+    ("costs_s", "pause"),
+    [((0.01,), 2.0), ((0.5,), 5.0), ((4.0,), 10.0), ((), 2.0), ((0.1, 3.9, 0.1, 3.9), 2.0)],
+)
+def test_a_round_of_questions_is_followed_by_ten_times_the_cost_of_the_cheapest_within_bounds(
+    costs_s: tuple[float, ...], pause: float
+) -> None:
+    assert pause_s(costs_s, least_ms=2_000) == pause
 
 
 def test_a_reset_takes_a_time_as_iso_8601_and_explains_what_is_no_time() -> None:

@@ -25,6 +25,7 @@ from tests.deploy.clusters import Command
         ("KAFKA_KAFKA_METRICS_REPORTERS", "kafka.metrics.reporters"),
         ("KRAFT_ADMIN_LISTENER", "kraft.admin.listener"),
         ("KRAFT_", None),
+        ("KRAFT_BOOTSTRAP_SERVER", None),
         ("KAFKA_HEAP_OPTS", None),
         ("KAFKA_OPTS", None),
         ("KAFKA_", None),
@@ -59,9 +60,21 @@ def test_config_check_says_what_each_line_means_and_whether_a_node_starts(
     assert "log.retention.hours" in row["why"]
 
 
+def test_config_check_ends_with_a_verdict_that_names_the_wrong_lines(kraft: Command, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in CONTROLLER.items()))
+    assert kraft.run("config", "check", file).endswith("a node would start with this\n")
+    mapped = ",".join(f"LISTENER{number}:PLAINTEXT" for number in range(20))
+    more = f"listener.security.protocol.map=CONTROLLER:PLAINTEXT,{mapped}\nlog.retenton.ms=5\n"
+    file.write_text(file.read_text() + more)
+    said = kraft.run("config", "check", file, code=1)
+    assert "would not start with this: line 8 (log.retenton.ms); with --ignore-unknown it would" in said
+    assert max(map(len, said.splitlines())) < 250, "long values are cut"
+
+
 def test_config_check_of_lines_that_do_not_fit_each_other_fails(kraft: Command, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("process.roles=controller\nnode.id=1\n")
     said = kraft.run("config", "check", file, code=1)
-    assert "not all together" in said
+    assert "a node would not start with this" in said
     assert "what to check?" in kraft.run("config", "check", code=2)

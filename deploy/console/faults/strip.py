@@ -13,8 +13,11 @@ CELLS_MAX = 120
 
 def strip_of(snapshot: Snapshot, states: Iterable[tuple[int, str]]) -> dict[str, Any]:
     """What a page shows, as JSON. `states`: of each node as its launcher sees it. At most CELLS_MAX partitions: those
-    without a leader, then those short of replicas in sync, then the others."""
-    partitions = sorted(snapshot.partitions(), key=_rank)
+    without a leader, then those short of replicas in sync, then the others; of each, internal topics last."""
+    internal = {name for name, topic in snapshot.topics.items() if topic.is_internal}
+    partitions = sorted(
+        snapshot.partitions(), key=lambda one: (_rank(one), one.topic in internal, one.topic, one.index)
+    )
     return {
         "nodes": [{"node": node, "state": state} for node, state in states],
         "controller": _controller(snapshot.quorum),
@@ -27,9 +30,8 @@ def strip_of(snapshot: Snapshot, states: Iterable[tuple[int, str]]) -> dict[str,
     }
 
 
-def _rank(partition: PartitionDescription) -> tuple[int, str, int]:
-    rank = 0 if partition.leader is None else 1 if partition.is_under_replicated else 2
-    return rank, partition.topic, partition.index
+def _rank(partition: PartitionDescription) -> int:
+    return 0 if partition.leader is None else 1 if partition.is_under_replicated else 2
 
 
 def _controller(quorum: QuorumDescription | None) -> int | None:
@@ -42,5 +44,5 @@ def _cell(partition: PartitionDescription) -> dict[str, Any]:
         "leader": partition.leader,
         "isr": list(partition.isr),
         "missing": [one for one in partition.replicas if one not in partition.isr],
-        "state": ("offline", "short", "whole")[_rank(partition)[0]],
+        "state": ("offline", "short", "whole")[_rank(partition)],
     }

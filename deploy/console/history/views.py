@@ -17,6 +17,7 @@ from kraft.image import MetadataImage, PartitionState, TopicImage
 from kraft.seam.ids import encode_uuid
 
 PAGE_ROWS = 100
+INTERNAL_PREFIX = "__"
 CHANGES_MAX = 10_000
 """A comparison lists so many changes; what is more is only said to be there."""
 
@@ -71,10 +72,12 @@ class EventRow:
 
 
 def partitions_page(image: MetadataImage, search: str, number: int) -> Pageful:
-    """Partitions of the topics whose name holds `search`, without a look at those of other pages."""
-    names = [name for name in sorted(image.topics.names) if search.lower() in name.lower()]
+    """Partitions of the topics whose name holds `search`, without a look at those of other pages. Kafka's own topics
+    come last."""
+    names = [name for name in sorted(image.topics.names, key=_by_name) if search.lower() in name.lower()]
     topics = [topic for topic in (image.topics.get(name) for name in names) if topic is not None]
     total = sum(topic.partition_count for topic in topics)
+    number = min(number, total // PAGE_ROWS)
     first = number * PAGE_ROWS
     rows = islice(_partitions(topics), first, first + PAGE_ROWS)
     return Pageful([_row(name, index, state) for name, index, state in rows], number, total)
@@ -90,29 +93,38 @@ def changes_page(before: MetadataImage, after: MetadataImage, number: int) -> tu
     return Pageful(found[first : first + PAGE_ROWS], number, min(len(found), CHANGES_MAX)), len(found) > CHANGES_MAX
 
 
-def event_rows(entries: Iterable[Entry], image: MetadataImage) -> list[EventRow]:
-    """Events with the names that their topics have in `image`."""
-    return [_event_row(entry, image) for entry in entries]
+def _by_name(name: str) -> tuple[bool, str]:
+    return name.startswith(INTERNAL_PREFIX), name
 
 
-def _event_row(entry: Entry, image: MetadataImage) -> EventRow:
+def event_rows(entries: Iterable[Entry], *images: MetadataImage) -> list[EventRow]:
+    """Events with the names that their topics have in the first of `images` that knows them, or that an event among
+    these gave them."""
+    names: dict[UUID, str] = {}
+    return [_event_row(entry, images, names) for entry in entries]
+
+
+def _event_row(entry: Entry, images: Sequence[MetadataImage], names: dict[UUID, str]) -> EventRow:
     try:
         event = entry.event
     except MetadataLogError as problem:
         return EventRow(entry.offset, entry.epoch, entry.timestamp_ms, "unknown", "", str(problem))
     fields = event_fields(event)
     kind = str(fields.pop("type"))
-    about = _about(event, image)
+    about = _about(event, images, names)
     shown = ", ".join(f"{name} {_plain(value)}" for name, value in fields.items() if value not in (None, [], ""))
     return EventRow(entry.offset, entry.epoch, entry.timestamp_ms, kind, about, shown)
 
 
-def _about(event: Any, image: MetadataImage) -> str:
+def _about(event: Any, images: Sequence[MetadataImage], names: dict[UUID, str]) -> str:
     topic_id = getattr(event, "topic_id", None)
     if isinstance(topic_id, UUID):
-        name = getattr(event, "name", None) or image.topics.name_of(topic_id) or encode_uuid(topic_id)
+        if own := getattr(event, "name", None):
+            names[topic_id] = str(own)
+        known = (image.topics.name_of(topic_id) for image in images)
+        name = names.get(topic_id) or next(filter(None, known), None) or encode_uuid(topic_id)
         index = getattr(event, "partition_id", None)
-        return str(name) if index is None else f"{name}-{index}"
+        return name if index is None else f"{name}-{index}"
     for name in ("broker_id", "controller_id"):
         if (found := getattr(event, name, None)) is not None:
             return f"{name.removesuffix('_id')} {found}"

@@ -24,9 +24,10 @@ SERIES_IN_LIST = ("CPU", "Bytes in", "Produce p99, ms")
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node in one or both roles."""
+    """A node in one or both roles. `address`: where it serves clients, or the quorum if it is no broker."""
 
     node_id: int
+    address: str | None
     broker: BrokerRow | None
     quorum: QuorumRow | None
     metrics: Mapping[str, tuple[float, ...]]
@@ -49,9 +50,20 @@ def node_rows(view: ClusterView, snapshot: Snapshot) -> list[NodeRow]:
     brokers = {one.node_id: one for one in broker_rows(snapshot)}
     quorum = {one.node_id: one for one in quorum_rows(snapshot)}
     return [
-        NodeRow(node_id, brokers.get(node_id), quorum.get(node_id), view.metrics.of(node_id))
+        NodeRow(
+            node_id,
+            brokers[node_id].address if node_id in brokers else _quorum_address(snapshot, node_id),
+            brokers.get(node_id),
+            quorum.get(node_id),
+            view.metrics.of(node_id),
+        )
         for node_id in sorted(brokers.keys() | quorum.keys())
     ]
+
+
+def _quorum_address(snapshot: Snapshot, node_id: int) -> str | None:
+    listeners = snapshot.quorum.endpoints.get(node_id, ()) if snapshot.quorum else ()
+    return str(listeners[0].address) if listeners else None
 
 
 async def node_page(request: Request) -> Response:

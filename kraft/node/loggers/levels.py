@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
@@ -109,14 +110,20 @@ def alter_loggers(node_id: int, resource: Any, *, validate_only: bool) -> None:
 
 def _check_change(config: Any, known: Mapping[str, str]) -> None:
     if config.name not in known:
-        raise RefusedLevels(ErrorCode.INVALID_CONFIG, f"there is no logger {config.name}")
+        raise RefusedLevels(ErrorCode.INVALID_CONFIG, _unknown(config.name))
     if config.config_operation == AlterOperation.SET:
         if config.value not in LEVELS:
-            raise RefusedLevels(ErrorCode.INVALID_CONFIG, f"{config.value!r} is not a level of logger {config.name}")
+            text = f"{config.value!r} is not a level of logger {config.name}: expected one of {', '.join(LEVELS)}"
+            raise RefusedLevels(ErrorCode.INVALID_CONFIG, text)
     elif config.config_operation != AlterOperation.DELETE:
         raise RefusedLevels(ErrorCode.INVALID_REQUEST, "a logger's level can be set and deleted only")
     elif config.name == ROOT:
         raise RefusedLevels(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, LOGGERS, 1)
+    return f"there is no logger {name}; " + (f"did you mean {near[0]}?" if near else "the description names all")
 
 
 def set_level(name: str, word: str | None) -> None:

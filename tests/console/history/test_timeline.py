@@ -99,22 +99,28 @@ def test_events_around_a_point_are_those_before_and_after() -> None:
 
 
 def partitions(count: int) -> MetadataImage:
-    made: list[Event] = [events.Topic(name="big", topic_id=UUID(int=1))]
-    made += [
-        events.Partition(
-            topic_id=UUID(int=1),
-            partition_id=at,
-            replicas=(1, 2),
-            isr=(1,),
-            leader=1,
-            leader_epoch=0,
-            partition_epoch=0,
-        )
-        for at in range(count)
-    ]
-    made_line = Timeline(MetadataImage())
-    made_line.extend([Entry(at, 1, at, encode_event(event)) for at, event in enumerate(made)], len(made))
-    return made_line.image_at(len(made))
+    topic_id = UUID(int=1)
+    whole = [events.Topic(name="big", topic_id=topic_id), *(partition(topic_id, at) for at in range(count))]
+    return made_of(*whole).image_at(len(whole))
+
+
+def partition(topic_id: UUID, index: int) -> Event:
+    return events.Partition(
+        topic_id=topic_id,
+        partition_id=index,
+        replicas=(1, 2),
+        isr=(1,),
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+def made_of(*given: Event) -> Timeline:
+    """One event at each offset from 0 on."""
+    made = Timeline(MetadataImage())
+    made.extend([Entry(at, 1, at, encode_event(event)) for at, event in enumerate(given)], len(given))
+    return made
 
 
 def test_partitions_are_shown_in_pages() -> None:
@@ -141,6 +147,22 @@ def test_events_name_their_topics() -> None:
     made = line()
     row = event_rows(made.around(1, 1, 0), made.image_at(80))[0]
     assert (row.offset, row.kind, row.about) == (0, "Topic", "t000")
+
+
+def test_events_of_a_topic_that_was_removed_since_name_it() -> None:
+    topic_id = UUID(int=7)
+    made = made_of(events.Topic(name="gone", topic_id=topic_id), events.RemoveTopic(topic_id=topic_id))
+    assert [row.about for row in event_rows(made.around(1, 1, 1), made.image_at(2))] == ["gone", "gone"]
+    assert event_rows(made.around(2, 1, 0), made.image_at(2), made.image_at(1))[0].about == "gone"
+
+
+def test_partitions_of_internal_topics_come_last() -> None:
+    topics = [("__consumer_offsets", 1), ("zoo", 2)]
+    image = made_of(
+        *(events.Topic(name=name, topic_id=UUID(int=at)) for name, at in topics),
+        *(partition(UUID(int=at), 0) for _, at in topics),
+    ).image_at(4)
+    assert [row.topic for row in partitions_page(image, "", 0).rows] == ["zoo", "__consumer_offsets"]
 
 
 def test_an_event_that_this_release_does_not_know_is_shown_as_such() -> None:
