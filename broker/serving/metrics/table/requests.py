@@ -100,7 +100,7 @@ NODE = (
             "connection-creation-total": "Connections accepted.",
             "connection-close-total": "Connections that ended.",
             "successful-authentication-total": "TLS handshakes that clients completed.",
-            "failed-authentication-total": "TLS handshakes of clients that failed. A closed connection is none.",
+            "failed-authentication-total": "TLS handshakes that failed, and requests to ADMIN without its token.",
         },
         labels=("listener",),
     ),
