@@ -120,6 +120,7 @@ def _announce(settings: ConsoleSettings, as_json: bool) -> None:
     url = f"http://{address}:{settings.port}/"
     if as_json:
         print_json({"url": url, "bootstrap": settings.bootstrap, "allow_changes": settings.allow_changes})
+        sys.stdout.flush()  # a program reads it while this one goes on
     else:
         mode = "changes allowed" if settings.allow_changes else "read-only"
         print(f"console: {url} ({mode}), cluster {settings.bootstrap}; end it with ctrl-C", flush=True)
