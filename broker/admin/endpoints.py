@@ -84,10 +84,19 @@ class Pages:
         return HttpAnswer(HTTPStatus.OK, EXPOSITION, (piece.encode() for piece in steps))
 
 
-def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
-    """What a connection above the maximum gets, whatever it asks for."""
+PROBES = frozenset({"/live", "/ready", "/v1/ready"})
+"""Answered on each connection that is read: a node must not be restarted for the number of those who look at it."""
+
+
+def answer_above_maximum(pages: Pages, connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
+    """What a connection above the maximum gets: the answer to a probe, and 503 to all else."""
     text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
-    return lambda request: text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        is_probe = request.path in PROBES
+        return pages.answer(request) if is_probe else text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    return answer
 
 
 _PATHS = "/live, /ready, /metrics, /info, /v1/ready and /v1/broker-state"
