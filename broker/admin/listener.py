@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kraft.broker.serving.metrics.quorum import quorum_state
-from kraft.config.listeners import parse_host_port
+from kraft.config.admin import LISTENER, admin_address, admin_tls
 from kraft.raft.state import Follower
 from kraft.seam import Address, Binding, CloseReason, Seam, Transport
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("kraft.node")
 
-LISTENER = "ADMIN"
-KEY = "kraft.admin.listener"
-LOOPBACK = "127.0.0.1"
 SETTLED = frozenset({"leader", "follower", "observer"})
 """A voter in any other state of the quorum has lost its leader."""
 LOOK_MS = 500
@@ -50,8 +47,9 @@ class AdminListener:
         """When all that is committed was last seen to be replayed."""
         self._version = version
         self._pages: Pages | None = None
-        host, port = parse_host_port(KEY, config.string(KEY))
-        self._bound = seam.network.serve(Binding(LISTENER, Address(host or LOOPBACK, port)), self._accept)
+        binding = Binding(LISTENER, Address(*admin_address(config)), admin_tls(config))
+        self._bound = seam.network.serve(binding, self._accept)
+        self._stats = seam.network.stats.listeners[LISTENER]
 
     @property
     def address(self) -> Address:
@@ -115,7 +113,7 @@ class AdminListener:
         from kraft.wire.http import HttpConnection
 
         if self._pages is None:
-            self._pages = Pages(self._node, self.not_ready, self._version)
+            self._pages = Pages(self._node, self.not_ready, self._version, self._stats)
         is_full = len(self._connections) >= self._connections_max
         connection = HttpConnection(
             transport,

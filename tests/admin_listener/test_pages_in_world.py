@@ -27,7 +27,7 @@ def at(cluster: WorldCluster, node_id: int) -> Address:
 
 def run(test: Test, *, controllers: int = 1, **settings: Any) -> None:
     async def main(world: World) -> None:
-        given = {"kraft_admin_listener": f"0.0.0.0:{PORT}", **settings}
+        given = {"kraft_admin_listener": f"0.0.0.0:{PORT}", "kraft_admin_anonymous": "true", **settings}
         cluster = WorldCluster(world, controllers=controllers, brokers=1, **given)
         cluster.start()
         await cluster.wait_ready()
@@ -70,6 +70,30 @@ def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
         assert (await get(seam, at(cluster, 1), "/metrics?names=other"))[0] == 400
 
     run(test)
+
+
+def test_where_there_is_a_token_only_probes_are_answered_without_it() -> None:
+    token = "0123456789abcdef"
+
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam, broker = world.node("probe"), at(cluster, 1)
+        for path in ("/live", "/ready", "/v1/ready"):
+            assert (await get(seam, broker, path))[0] in (200, 204)
+        wrong = ("", f"Authorization: Basic {token}", "Authorization: Bearer x", f"Authorization: Bearer {token}x")
+        for number, header in enumerate(wrong):
+            for path in ("/metrics", "/info", "/v1/broker-state", "/secret"):
+                status, body = await get(seam, broker, path, *filter(None, [header]))
+                assert (status, "kraft.admin.token" in body, "kafka_" in body) == (401, True, False)
+            failed = cluster.node(1).metrics.value(
+                "kafka.server", "socket-server-metrics", "failed-authentication-total", listener="ADMIN"
+            )
+            assert failed == 4 * (number + 1)
+        for scheme in ("Bearer", "bearer"):
+            status, body = await get(seam, broker, "/metrics", f"Authorization: {scheme} {token}")
+            assert (status, token in body) == (200, False)
+            assert "kafka_server_brokertopicmetrics_messagesinpersec_total" in body
+
+    run(test, kraft_admin_token=token)
 
 
 def test_a_broker_that_loses_its_controllers_stays_ready() -> None:

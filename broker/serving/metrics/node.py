@@ -61,6 +61,8 @@ def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:
     metrics.gauge("kraft.runtime", "Loop", "Passes", lambda: stats.passes)
     metrics.gauge("kraft.runtime", "Loop", "LongSteps", lambda: stats.long_steps)
     metrics.gauge("kraft.runtime", "Loop", "LongestStepMs", lambda: stats.longest_step_ns / 1e6)
+    metrics.counter("kraft.runtime", "Loop", "CpuMs", lambda: stats.schedule()[0] / 1e6)
+    metrics.counter("kraft.runtime", "Loop", "WaitedForCpuMs", lambda: stats.schedule()[1] / 1e6)
     _register_connections(node, seam)
 
 
