@@ -73,8 +73,8 @@ def console(
 
         return Producer(**{**connection.producer_settings(), **more})
 
-    if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
-        raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
+    if schema_registry is not None:
+        _check_registry(schema_registry)
     connection, folder = _located(connection, data)
     addresses = _addresses(metrics or [])
     try:
@@ -133,6 +133,16 @@ def require_extra() -> None:
     missing = [name for name in ("starlette", "anycorn", "jinja2", "regex") if find_spec(name) is None]
     if missing:
         raise CommandFailed(f"the console needs {', '.join(missing)}: pip install 'pykraft[console]'", code=EXIT_USAGE)
+
+
+def _check_registry(url: str) -> None:
+    """CommandFailed for what is no address of a registry."""
+    from urllib.parse import urlsplit
+
+    if "@" in urlsplit(url).netloc:  # pages show the address
+        raise CommandFailed("--schema-registry: a user and password in the URL are not supported", code=EXIT_USAGE)
+    if not url.startswith(("http://", "https://")):
+        raise CommandFailed(f"--schema-registry {url}: expected http://HOST:PORT", code=EXIT_USAGE)
 
 
 def _located(connection: Connection, data: str | None) -> tuple[Connection, Path | None]:
