@@ -45,10 +45,10 @@ chaos: $(SETUP) compiled tools ## every chaos scenario; the core ones and Apache
 	tests/chaos/campaign.sh $(or $(OUT),chaos-runs)
 
 test: $(SETUP) tools ## the quick suite: nine to eleven minutes on two cores that do nothing else
-	$(BIN)/python -m pytest -m "not slow and not interop" -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -m "not slow and not interop and not deploy" -n auto --maxprocesses 4 --dist worksteal
 
 slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
-	$(BIN)/python -m pytest -m "slow and not interop" -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -m "slow and not interop and not deploy" -n auto --maxprocesses 4 --dist worksteal
 
 coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \

@@ -52,6 +52,9 @@ class Cluster:
     for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer).
     `may_create_topics`: whether brokers that do so may make a topic that is asked for and is not there."""
 
+    node_kind = "broker"
+    """What answers, for messages."""
+
     def __init__(
         self,
         bootstrap: Sequence[Address],
@@ -181,6 +184,10 @@ class Cluster:
                 backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
         raise self.unreachable(timeout_ms, problem)
 
+    async def ask_controller(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
+        """Ask the active controller, which any broker does for us."""
+        return await self.ask_any(key, message, timeout_ms=timeout_ms)
+
     def _close_silent(self, address: Address) -> None:
         """Who did not answer on a connection would not on the next question: dialled anew, it is found out sooner."""
         link = self.links.live(address, "metadata")
@@ -191,7 +198,7 @@ class Cluster:
         """What to raise when all tries failed within this time."""
         tried = ", ".join(str(address) for address in self._bootstrap)
         why = "" if last is None else f"; last: {last}"
-        problem = ClusterUnreachable(f"no broker answered within {timeout_ms:g} ms (bootstrap {tried}{why})")
+        problem = ClusterUnreachable(f"no {self.node_kind} answered within {timeout_ms:g} ms (bootstrap {tried}{why})")
         problem.last = last
         return problem
 

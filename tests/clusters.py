@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.sim.chaos.clusters.held_ports import hold_ports
 from kraft.sim.chaos.hosts.leash import Leash
 
 UP_SECONDS_MAX = 30
@@ -103,19 +103,6 @@ class LocalCluster:
         return broker.host, broker.port
 
 
-def free_port(count: int) -> int:
-    """The first of `count` consecutive ports that are free now, and of as many 100 further on."""
-    for first in range(24_000, 30_000, 200):
-        try:
-            for port in (*range(first, first + count), *range(first + 100, first + 100 + count)):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-    raise RuntimeError("no free ports between 24000 and 30000")
-
-
 @contextmanager
 def held_folder(prefix: str) -> Iterator[tuple[Path, Leash]]:
     """A temporary folder, and the leash that removes it if this process is killed."""
@@ -160,12 +147,15 @@ def launched(shape: Iterable[str]) -> Iterator[tuple[Path, Callable[[], None]]]:
 @contextmanager
 def running(*, combined: int = 0, settings: Iterable[str] = ()) -> Iterator[LocalCluster]:
     """Three controllers and three brokers, or `combined` nodes of both roles. `settings` are key=value."""
-    port = free_port(3)
+    count = combined or 3
+    port, ports = hold_ports(base + index for base in (0, 100) for index in range(count))
     shape = ["--port", str(port), *(["--combined", str(combined)] if combined else [])]
     shape += [word for setting in settings for word in ("--set", setting)]
-    with launched(shape) as (folder, up):
-        up()
-        nodes = range(1, 1 + (combined or 3))
-        pids = tuple(int((folder / str(node) / "pid").read_text()) for node in nodes)
-        bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(len(nodes)))
-        yield LocalCluster(bootstrap, pids, folder)
+    try:
+        with launched(shape) as (folder, up):
+            up()
+            pids = tuple(int((folder / str(node) / "pid").read_text()) for node in range(1, 1 + count))
+            bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(count))
+            yield LocalCluster(bootstrap, pids, folder)
+    finally:
+        ports.release()

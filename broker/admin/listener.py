@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import structlog
+
 from kraft.broker.serving.metrics.quorum import quorum_state
 from kraft.config.listeners import parse_host_port
 from kraft.raft.state import Follower
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from kraft.broker.admin.endpoints import Pages
     from kraft.broker.node.serve import Node
     from kraft.wire.http import HttpConnection
+
+log = structlog.get_logger("kraft.node")
 
 LISTENER = "ADMIN"
 KEY = "kraft.admin.listener"
@@ -115,6 +119,7 @@ class AdminListener:
             full_page(self._connections_max) if is_full else self._pages.answer,
             now_ms=self._clock.monotonic_ms,
             ended=self._connections.discard,
+            failed=_log_failure,
             head_bytes_max=self._head_bytes_max,
             keeps_alive=not is_full,
         )
@@ -122,3 +127,7 @@ class AdminListener:
         if len(self._connections) > self._connections_max + REFUSED_MAX:
             transport.close()
         return connection
+
+
+def _log_failure(error: Exception) -> None:
+    log.error("a page of the admin listener failed", error=repr(error), exc_info=error)

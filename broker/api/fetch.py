@@ -42,7 +42,6 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
     """Answer one fetch, now or when there is enough; a long one in turns."""
     body = request.body
     if len(body) > LONG_BYTES:
-        request.connection.pause()  # what this one holds is not held many times over
         return _fetch_in_turns(broker, request, session, bytes(body))
     if len(body) > TURN_BYTES:
         request.connection.spend(len(body) // TURN_BYTES)
@@ -55,29 +54,28 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
 
 
 def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, body: bytes) -> Steps:
-    """The same in steps, on a connection that is paused until the request is answered. A session that is new is known
-    to nobody else; one that goes on changes at once."""
+    """Begin one fetch in steps. Only this request knows a new session, so it may take several; a session that goes on
+    changes in one."""
     memory = broker.gates.memory
     memory.take(len(body))
     try:
         yield
         fetch = yield from decode_fetch_request_in_steps(request.api_version, body)
         kept = _find_session(broker, request, fetch)
-        is_new = kept is not None and fetch.session_epoch <= INITIAL_EPOCH
-        if kept is not None and is_new:
+        if kept is None:
+            return
+        is_new = fetch.session_epoch <= INITIAL_EPOCH
+        if is_new:
             yield from _begin_session(kept, fetch)
-    except Exception:
-        request.connection.resume()
-        raise
+        else:
+            _take_wishes(kept, fetch)
     finally:
         memory.give(len(body))
-    if kept is not None and is_new:
-        _operation(broker, request, session, fetch, kept).start_long()
-        return
-    request.connection.resume()
-    if kept is not None:
-        _take_wishes(kept, fetch)
-        _operation(broker, request, session, fetch, kept).start()
+    operation = _operation(broker, request, session, fetch, kept)
+    if is_new:
+        operation.start_long()
+    else:
+        operation.start()
 
 
 def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest) -> FetchSession | None:
@@ -91,13 +89,12 @@ def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest)
         uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_ID,
         now_ms=replicas.clock.monotonic_ms(),
     )
-    timing, replica_id = request.timing, _replica_id(fetch)
-    if replica_id != CONSUMER:
-        request.connection.meter.follower_fetches[version] += 1
+    timing, meter, is_consumer = request.timing, request.connection.meter, fetch.replica_id < 0
+    (meter.consumer_fetches if is_consumer else meter.follower_fetches)[version] += 1
     if timing is not None:
-        timing.fetch_name = FETCH_CONSUMER if replica_id == CONSUMER else FETCH_FOLLOWER
+        timing.fetch_name = FETCH_CONSUMER if is_consumer else FETCH_FOLLOWER
     if isinstance(kept, ErrorCode):
-        request.connection.meter.fetch_failed(kept)
+        meter.count_error(request.api_key, kept)
         request.respond(*encode_fetch_response(version, (), error_code=kept))
         return None
     return kept

@@ -59,6 +59,8 @@ FIRST_WITH_NOT_AVAILABLE = 5
 DEBUG_REPLICA = -2
 READ_COMMITTED = 1
 NOT_FOUND = -1
+STEP_PARTITIONS = 256
+"""Partitions that are looked at in one step."""
 
 
 class OffsetAnswer(NamedTuple):
@@ -84,9 +86,6 @@ class Asker(NamedTuple):
     @property
     def is_consumer(self) -> bool:
         return self.replica_id < 0
-
-
-STEP_PARTITIONS = 256
 
 
 def handle_list_offsets(broker: BrokerServices, request: Request, session: Session) -> Steps:

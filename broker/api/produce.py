@@ -137,6 +137,7 @@ def _answer_plain(
     throttle_ms = broker.gates.quotas.record(session, QuotaKind.PRODUCE_BYTES, len(request.body))
     acks = produce.acks
     if acks == ACKS_NONE:
+        request.connection.meter.produced_partitions += 1
         request.respond_nothing()
         if throttle_ms:
             mute(broker, request, throttle_ms)
@@ -160,6 +161,7 @@ def _answer_plain(
         is_done = not partition.waits_for_disk or log.synced_end_offset >= required
         queue = partition.waiting_for_disk
     if is_done:
+        request.connection.meter.produced_partitions += 1
         request.respond(body)
         return
     replicas = broker.replicas

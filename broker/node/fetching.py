@@ -122,9 +122,10 @@ class FetchOperation(Parked):
         self._try()
 
     def start_long(self) -> None:
-        """The same for a fetch of very many partitions, in a step of its own. Its connection is paused until it is
-        answered."""
+        """Answer or park a fetch of very many partitions in a new session. Its connection is paused until it is
+        answered: what it holds is not held many times over."""
         self.is_long = True
+        self.request.connection.pause()
         self._try_or_end()
 
     def wake(self) -> None:
@@ -410,8 +411,7 @@ class FetchOperation(Parked):
 
     def _answer(self, told: list[Read], throttle_ms: int) -> None:
         version, by_id = self.params.version, self.kept.uses_topic_ids
-        meter = self.request.connection.meter
-        meter.fetched_partitions += len(told)
+        meter, failed = self.request.connection.meter, 0
         topics: list[Any] = []
         rows: list[FetchResult] = []
         latest: TopicKey | None = None
@@ -421,6 +421,7 @@ class FetchOperation(Parked):
             if result.error_code:
                 result = self._told_error(entry, result)
                 meter.errors[FETCH, int(result.error_code)] += 1
+                failed += 1
                 if result.current_leader is not None:
                     hinted.append(result.current_leader)
             key = entry.topic_key
@@ -428,6 +429,7 @@ class FetchOperation(Parked):
                 latest, rows = key, []
                 topics.append((None, key, rows) if by_id else (key, None, rows))
             rows.append(result)
+        meter.fetched_partitions += len(told) - failed
         self.request.respond(
             *encode_fetch_response(
                 version,

@@ -57,6 +57,7 @@ class SingleProduce(Parked):
         self.broker.replicas.deadlines.remove(self)
         self.bucket = -1
         if error == ErrorCode.NONE:
+            self.request.connection.meter.produced_partitions += 1
             self.request.respond(self.success)
         else:
             self._fail(error)
@@ -138,6 +139,7 @@ class ProduceOperation(Parked):
         if failed:
             self.request.fail(f"a produce with acks=0 failed: {ErrorCode(failed[0].error_code).name}")
         else:
+            self.request.connection.meter.produced_partitions += len(self.slots)
             self.request.respond_nothing()
 
 
@@ -210,7 +212,6 @@ def _count_errors(broker: BrokerServices, request: Request, rows: ProduceRows) -
     """What the answer tells of each partition; by topic only of those hosted here: nobody makes a metric by asking for
     a topic that does not exist."""
     meter = request.connection.meter
-    meter.long_produces += 1
     for name, topic_id, results in rows:
         for result in results:
             meter.errors[PRODUCE, int(result.error_code)] += 1

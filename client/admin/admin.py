@@ -16,6 +16,8 @@ from kraft.client.admin.routing import Router
 from kraft.client.admin.topics import Topics
 from kraft.client.admin.transactions import Transactions
 from kraft.client.cluster import REQUEST_TIMEOUT_MS, Cluster, parse_bootstrap
+from kraft.client.controllers import Controllers
+from kraft.client.core.configs import ConfigError
 from kraft.client.default_seam import default_seam
 from kraft.client.not_open import not_open
 from kraft.seam import Seam
@@ -23,8 +25,9 @@ from kraft.seam import Seam
 
 class Admin:
     """See the package. `timeout_ms` bounds each call with its retries; where every address refuses, `refused_ms` does,
-    if it is given. Each call may raise KafkaError (refused), ClusterUnreachable or TimedOut (no answer), or
-    VersionMismatch (the brokers do not know the request)."""
+    if it is given. With `bootstrap_controllers` instead of `bootstrap_servers` the controllers themselves are asked
+    (KIP-919): for the quorum, features and the loggers of a controller. Each call may raise KafkaError (refused),
+    ClusterUnreachable or TimedOut (no answer), or VersionMismatch (those who were asked do not know the request)."""
 
     topics: Topics
     partitions: Partitions
@@ -37,14 +40,18 @@ class Admin:
     def __init__(
         self,
         *,
-        bootstrap_servers: str | Sequence[str],
+        bootstrap_servers: str | Sequence[str] = (),
+        bootstrap_controllers: str | Sequence[str] = (),
         client_id: str = "pykraft-admin",
         timeout_ms: float = REQUEST_TIMEOUT_MS,
         refused_ms: float | None = None,
         tls: object | None = None,
         seam: Seam | None = None,
     ) -> None:
-        self._addresses = parse_bootstrap(bootstrap_servers)
+        if bootstrap_servers and bootstrap_controllers:
+            raise ConfigError("bootstrap_servers and bootstrap_controllers are given: expected one of them")
+        self._addresses = parse_bootstrap(bootstrap_controllers or bootstrap_servers)
+        self._cluster_class = Controllers if bootstrap_controllers else Cluster
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._refused_ms = refused_ms
@@ -55,7 +62,7 @@ class Admin:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             seam = await stack.enter_async_context(default_seam(self._given_seam))
-            cluster = Cluster(
+            cluster = self._cluster_class(
                 self._addresses,
                 seam,
                 client_id=self._client_id,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kraft.client.admin.values import ConfigChange, ConfigOperation, ConfigResource, ResourceType
+from kraft.client.core.records import KafkaError
 
 if TYPE_CHECKING:
     from kraft.client.admin.admin import Admin
@@ -63,6 +64,20 @@ async def lift_throttle(admin: Admin, topics: Iterable[str], brokers: Iterable[i
         await _delete(admin, ConfigResource(ResourceType.TOPIC, topic), (LEADER_REPLICAS, FOLLOWER_REPLICAS))
     for broker in sorted(set(brokers)):
         await _delete(admin, ConfigResource(ResourceType.BROKER, str(broker)), (LEADER_RATE, FOLLOWER_RATE))
+
+
+async def throttled_topics(admin: Admin, source: int) -> set[str]:
+    """The topics with a throttle of a move away from this broker."""
+    resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in await admin.topics.list()]
+    found = await admin.configs.describe_each(resources, names=[LEADER_REPLICAS])
+    named = {
+        resource.name: entry.value or ""
+        for resource, entries in found.items()
+        if not isinstance(entries, KafkaError)
+        for entry in entries
+    }
+    ending = f":{source}"
+    return {topic for topic, value in named.items() if any(one.strip().endswith(ending) for one in value.split(","))}
 
 
 async def _set(admin: Admin, resource: ConfigResource, settings: Mapping[str, str]) -> None:

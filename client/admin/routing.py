@@ -96,14 +96,19 @@ class Router:
 
     async def ask_controller(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
         """The same, asked again as long as `error_of(answer)` says that there is no active controller."""
-        return await self._of_controller(lambda: self.ask_any(key, **fields), error_of, key.name)
+        request = _build(key, fields)
+
+        async def ask() -> Any:
+            return await self._patiently(lambda ms: self.cluster.ask_controller(key, request, timeout_ms=ms))
+
+        return await self._of_controller(ask, error_of, key.name)
 
     async def change(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
         """Have the active controller change something. It may take the whole of the call's time: what takes long is
         not asked for twice, for the second answer would be that it is done already."""
         request = _build(key, fields)
         return await self._of_controller(
-            lambda: self.cluster.ask_any(key, request, timeout_ms=self.timeout_ms), error_of, key.name
+            lambda: self.cluster.ask_controller(key, request, timeout_ms=self.timeout_ms), error_of, key.name
         )
 
     async def _of_controller(
@@ -126,7 +131,8 @@ class Router:
         """Ask one broker, once. KafkaError if it is not known; a failed connection is raised."""
         if not await self.is_broker(node_id):
             known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not there, or not up (up: {known})")
+            kind = self.cluster.node_kind
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{kind} {node_id} is not there, or not up (up: {known})")
         link = await self.cluster.link(node_id, "admin")
         return await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
 
@@ -138,7 +144,7 @@ class Router:
             require_passing(int(error_of(answer)), COORDINATOR_MOVES)
             return answer
 
-        return await self.retry(attempt, f"{key.name} at broker {node_id}")
+        return await self.retry(attempt, f"{key.name} at {self.cluster.node_kind} {node_id}")
 
     async def ask_at(self, address: Address, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
         """Ask who listens at an address that metadata does not tell of, as a controller; again as `ask_node` does."""

@@ -25,6 +25,7 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 IS_IT_UP = "is it up? see kraft status, or give --bootstrap-server"
+IS_THE_CONTROLLER_UP = "is it up? see kraft status, or correct --bootstrap-controller"
 
 NOT_THERE = frozenset(
     {
@@ -44,7 +45,7 @@ ADVICE = MappingProxyType(
         ErrorCode.NON_EMPTY_GROUP: "stop its members first, or see kraft groups remove-members",
         ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
-        ErrorCode.BROKER_NOT_AVAILABLE: "see kraft brokers",
+        ErrorCode.BROKER_NOT_AVAILABLE: "controllers are asked with --bootstrap-controller; see kraft brokers",
         ErrorCode.BROKER_ID_NOT_REGISTERED: "see kraft brokers",
         ErrorCode.INVALID_REPLICATION_FACTOR: "see kraft brokers for how many are active",
         ErrorCode.LEADER_NOT_AVAILABLE: "see kraft topics describe --unavailable",
@@ -59,7 +60,8 @@ ADVICE = MappingProxyType(
         ),
         ErrorCode.INVALID_TOPIC_EXCEPTION: "names are of letters, digits, '.', '_' and '-', at most 249",
         ErrorCode.MISMATCHED_ENDPOINT_TYPE: (
-            "give a broker's address with --bootstrap-server; kraft status shows the ports"
+            "give a broker's address with --bootstrap-server, a controller's with --bootstrap-controller; "
+            "kraft status shows the ports"
         ),
         ErrorCode.OFFSET_OUT_OF_RANGE: "see kraft partitions list for the offsets that are there",
     }

@@ -91,18 +91,7 @@ def drain(
         return
     if plan.targets:
         confirm(f"move {plural(len(plan.targets), 'replica')} away from broker {broker}?", is_confirmed=yes)
-        try:
-            connection.run(lambda admin: carry_out(admin, plan, throttle))
-        except KeyboardInterrupt:
-            warn(
-                f"interrupted: moves under way go on, see kraft partitions reassign list; kraft brokers drain {broker}"
-            )
-            raise
-        left = connection.run(lambda admin: find_drain_plan(admin, broker)).before
-        if left:
-            raise CommandFailed(
-                f"{plural(len(left), 'replica')} came to broker {broker} meanwhile (new topics): run this command again"
-            )
+    _carry_out(connection, plan, throttle)
     if unregister:
         connection.run(lambda admin: _unregister(admin, broker))
     if as_json:
@@ -111,6 +100,24 @@ def drain(
         print(f"broker {broker} is drained and forgotten")
     else:
         print(f"broker {broker} is drained: stop it (kraft stop {broker}), then kraft unregister {broker}")
+
+
+def _carry_out(connection: Connection, plan: DrainPlan, throttle: int | None) -> None:
+    """Also where nothing is left to be moved: a drain that was interrupted may have left its throttle."""
+    broker = plan.broker
+    try:
+        connection.run(lambda admin: carry_out(admin, plan, throttle))
+    except KeyboardInterrupt:
+        warn(
+            "interrupted: moves under way go on, see kraft partitions reassign list; kraft brokers drain "
+            f"{broker} does the rest{'' if throttle is None else ' and lifts the throttle'}"
+        )
+        raise
+    left = connection.run(lambda admin: find_drain_plan(admin, broker)).before
+    if left:
+        raise CommandFailed(
+            f"{plural(len(left), 'replica')} came to broker {broker} meanwhile (new topics): run this command again"
+        )
 
 
 def _show_plan(plan: DrainPlan, as_json: bool) -> None:

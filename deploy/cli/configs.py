@@ -19,7 +19,7 @@ from kraft.deploy.cli.completing import (
     complete_setting,
     complete_topic,
 )
-from kraft.deploy.cli.connection import Connection, over_network, pair, read_text
+from kraft.deploy.cli.connection import Connection, over_network, over_network_or_controllers, pair, read_text
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -83,7 +83,7 @@ SOURCES = MappingProxyType(
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def describe(
     connection: Connection,
     topic: TopicOption = None,
@@ -95,7 +95,7 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings of a topic, a broker or a group and where each value comes from, or the levels of loggers."""
-    resource = _resource(topic, broker, group, loggers)
+    resource = _resource(topic, broker, group, loggers, asks_controllers=connection.asks_controllers)
     entries = connection.run(lambda admin: admin.configs.describe(resource, documentation=explain))
     rows = [
         (
@@ -112,7 +112,7 @@ def describe(
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def alter(
     connection: Connection,
     topic: TopicOption = None,
@@ -140,7 +140,7 @@ def alter(
     as_json: JsonOption = False,
 ) -> None:
     """Change settings of a topic, a broker, a group or loggers while it runs."""
-    resource = _resource(topic, broker, group, loggers)
+    resource = _resource(topic, broker, group, loggers, asks_controllers=connection.asks_controllers)
     changes = _changes(settings or [], delete or [], append or [], subtract or [])
     _check_names(resource, settings or [], delete or [])
     connection.run(lambda admin: admin.configs.alter(resource, changes, validate_only=validate_only))
@@ -305,11 +305,17 @@ def _check_names(resource: ConfigResource, settings: list[str], delete: list[str
             warn(f"{key.name} has no effect: {key.reason}")
 
 
-def _resource(topic: str | None, broker: str | None, group: str | None, loggers: str | None) -> ConfigResource:
+def _resource(
+    topic: str | None, broker: str | None, group: str | None, loggers: str | None, *, asks_controllers: bool
+) -> ConfigResource:
     from kraft.client.admin import ConfigResource, ResourceType
 
     if sum(given is not None for given in (topic, broker, group, loggers)) != 1:
         raise CommandFailed("give either --topic TOPIC, --broker ID, --group GROUP or --loggers ID", code=EXIT_USAGE)
+    if asks_controllers and loggers is None:
+        raise CommandFailed(
+            "controllers know their own --loggers alone; ask a broker with --bootstrap-server", code=EXIT_USAGE
+        )
     if topic is not None:
         return ConfigResource(ResourceType.TOPIC, topic)
     if group is not None:

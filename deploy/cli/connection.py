@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ TIMEOUT_SECONDS_MAX = 2_147_483
 REFUSED_MS = 2_000
 """Where every address refuses for so long, and no --timeout is given, nobody is there."""
 PEM = "PEM"
+SERVERS_VARIABLE = "KRAFT_BOOTSTRAP_SERVER"
 PAIRS = MappingProxyType({"--header": "NAME=VALUE"})
 """What an option is a pair of, where that is not KEY=VALUE."""
 
@@ -46,7 +48,7 @@ SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
                     "--bootstrap",
                     "-b",
                     metavar="HOST:PORT,…",
-                    envvar="KRAFT_BOOTSTRAP_SERVER",
+                    envvar=SERVERS_VARIABLE,
                     help="Brokers to ask; default: of the clusters that run, the one started last, "
                     "else 127.0.0.1:9092.",
                 ),
@@ -109,6 +111,19 @@ SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 )
 """Name, annotation and default of each."""
 
+CONTROLLER_OPTION = (
+    "bootstrap_controller",
+    Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-controller",
+            metavar="HOST:PORT,…",
+            help="Controllers to ask, instead of brokers.",
+        ),
+    ],
+)
+"""Name and annotation of the option of those verbs that controllers can answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -119,6 +134,8 @@ class Connection:
     settings: Mapping[str, str]
     given_timeout_ms: int | None
     if_silent: str
+    asks_controllers: bool = False
+    """`bootstrap_servers` are controllers."""
     is_given: bool = True
 
     @property
@@ -192,8 +209,10 @@ class Connection:
         """An admin client, not yet opened."""
         from kraft.client.admin import Admin
 
+        servers, controllers = ("", self.bootstrap_servers) if self.asks_controllers else (self.bootstrap_servers, "")
         return Admin(
-            bootstrap_servers=self.bootstrap_servers,
+            bootstrap_servers=servers,
+            bootstrap_controllers=controllers,
             client_id=self.settings.get("client.id", "kraft-cli"),
             timeout_ms=self.timeout_ms,
             refused_ms=self.refused_ms,
@@ -203,24 +222,35 @@ class Connection:
 
 def over_network(verb: Callable[..., None]) -> Callable[..., None]:
     """Give a verb the shared options. Its first parameter, `connection`, gets what they say."""
+    return _with_options(verb, SHARED_OPTIONS)
+
+
+def over_network_or_controllers(verb: Callable[..., None]) -> Callable[..., None]:
+    """The same for a verb that controllers can answer, too."""
+    name, annotation = CONTROLLER_OPTION
+    (first, option), *others = SHARED_OPTIONS.items()
+    return _with_options(verb, {first: option, name: (annotation, None), **dict(others)})
+
+
+def _with_options(verb: Callable[..., None], shared: Mapping[str, tuple[Any, Any]]) -> Callable[..., None]:
     signature = inspect.signature(verb)
     hints = get_type_hints(verb, include_extras=True)
     own = [
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(signature.parameters.values())[1:]
     ]
-    shared = [
+    added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in SHARED_OPTIONS.items()
+        for name, (annotation, default) in shared.items()
     ]
 
     @functools.wraps(verb)
     def with_options(**given: Any) -> None:
-        options = {name: given.pop(name) for name in SHARED_OPTIONS}
+        options = {name: given.pop(name) for name in shared}
         verb(_connection(**options), **given)
 
-    with_options.__signature__ = signature.replace(parameters=[*own, *shared], return_annotation=None)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
+    with_options.__signature__ = signature.replace(parameters=[*own, *added], return_annotation=None)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
     return with_options
 
 
@@ -233,8 +263,9 @@ def _connection(
     tls_ca: str | None,
     tls_cert: str | None,
     timeout: float | None,
+    bootstrap_controller: str | None = None,
 ) -> Connection:
-    from kraft.deploy.cli.admin import whom_to_ask
+    from kraft.deploy.cli.admin import IS_THE_CONTROLLER_UP, whom_to_ask
     from kraft.deploy.cli.client_settings import drop_unknown, refuse_unknown
 
     settings: dict[str, str] = {}
@@ -250,14 +281,20 @@ def _connection(
     refuse_unknown(given)
     settings |= given
     named = settings.pop("bootstrap.servers", None)
-    if bootstrap_server == "":
-        raise CommandFailed("--bootstrap-server is empty: expected HOST:PORT,…", code=EXIT_USAGE)
+    for option, addresses in (("server", bootstrap_server), ("controller", bootstrap_controller)):
+        if addresses == "":
+            raise CommandFailed(f"--bootstrap-{option} is empty: expected HOST:PORT,…", code=EXIT_USAGE)
     if timeout is not None and math.isnan(timeout):
         raise CommandFailed("--timeout nan: expected a number of seconds", code=EXIT_USAGE)
     timeout_ms = None if timeout is None else round(timeout * 1000)
+    if bootstrap_controller is not None:
+        if bootstrap_server not in (None, os.environ.get(SERVERS_VARIABLE)):
+            text = "--bootstrap-server and --bootstrap-controller are given: expected one of them"
+            raise CommandFailed(text, code=EXIT_USAGE)
+        return Connection(bootstrap_controller, settings, timeout_ms, IS_THE_CONTROLLER_UP, asks_controllers=True)
     given_servers = bootstrap_server or named
     servers, if_silent = whom_to_ask(given_servers)
-    return Connection(servers, settings, timeout_ms, if_silent, given_servers is not None)
+    return Connection(servers, settings, timeout_ms, if_silent, is_given=given_servers is not None)
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.connection import Connection, over_network, pair
+from kraft.deploy.cli.connection import Connection, over_network_or_controllers, pair
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Ask wheth
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def describe(connection: Connection, as_json: JsonOption = False) -> None:
     """Show each feature: the level agreed on, and the levels that the brokers know."""
     found = connection.run(lambda admin: admin.nodes.features())
@@ -30,7 +30,7 @@ def describe(connection: Connection, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def upgrade(
     connection: Connection, levels: LevelsArgument, validate_only: ValidateOption = False, as_json: JsonOption = False
 ) -> None:
@@ -41,7 +41,7 @@ def upgrade(
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def downgrade(
     connection: Connection,
     levels: LevelsArgument,

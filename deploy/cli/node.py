@@ -36,6 +36,12 @@ def node(
     log_json: Annotated[
         bool, typer.Option("--log-json", "--json", help="Write the log as JSON, one object per line.")
     ] = False,
+    logger: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LEVEL", help="The level of one logger, such as kraft.broker.fetch; may be repeated."
+        ),
+    ] = None,
     kafka_log_lines: Annotated[
         bool, typer.Option("--kafka-log-lines", help="Log in Kafka's words, too, that the node is ready.")
     ] = False,
@@ -43,13 +49,17 @@ def node(
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
     from kraft.deploy.launch.environment import environment_properties
     from kraft.deploy.launch.imports import NodeModules
-    from kraft.deploy.launch.logs import LEVELS
+    from kraft.deploy.launch.logs import LEVELS, parsed_logger_levels
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
     from kraft.deploy.launch.streams import outlive_readers
     from kraft.deploy.launch.systemd import SystemdStatus
 
     if log_level not in LEVELS:
         raise typer.BadParameter(f"expected one of {', '.join(LEVELS)}", param_hint="--log-level")
+    try:
+        loggers = parsed_logger_levels(logger or ())
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--logger") from None
     outlive_readers()
     if config is None and not from_environment:
         raise typer.BadParameter("name a file, or give --from-environment", param_hint="--config")
@@ -64,6 +74,7 @@ def node(
         log_level=log_level,
         log_json=log_json,
         kafka_log_lines=kafka_log_lines,
+        loggers=loggers,
     )
     if code:
         warn(f"kraft: node {parsed.node_id} has ended with an error; the log above says why")

@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from kraft.deploy.cli.completing import complete_voter
-from kraft.deploy.cli.connection import Connection, over_network, read_properties, refuse_options_before
+from kraft.deploy.cli.connection import Connection, over_network_or_controllers, read_properties, refuse_options_before
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 @app.callback()
-@over_network
+@over_network_or_controllers
 def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption = False) -> None:
     """Show the metadata quorum: leader, epoch, high watermark, and how far each voter and observer is."""
     if ctx.invoked_subcommand is not None:
@@ -42,7 +42,7 @@ def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption 
 
 
 @app.command()
-@over_network
+@over_network_or_controllers
 def describe(connection: Connection, as_json: JsonOption = False) -> None:
     """Show what kraft quorum alone shows, by the name that it has in Kafka's tool."""
     _show_quorum(connection, as_json)
@@ -79,7 +79,7 @@ def _progress(log_end_offset: int, end: int) -> tuple[int | None, int | None]:
 
 
 @app.command("add-controller")
-@over_network
+@over_network_or_controllers
 def add_controller(
     connection: Connection,
     controller: Annotated[
@@ -102,7 +102,7 @@ def add_controller(
 
 
 @app.command("remove-controller")
-@over_network
+@over_network_or_controllers
 def remove_controller(
     connection: Connection,
     node: Annotated[int, typer.Argument(metavar="ID", help="Its node id.", autocompletion=complete_voter)],

@@ -6,11 +6,11 @@ on, and never as one that has gone astray.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed, progress
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed, progress, warn
 from kraft.deploy.cli.reassignment_file import Placement
 
 if TYPE_CHECKING:
@@ -90,10 +90,12 @@ async def look(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> 
 
 
 async def wait_until_over(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> Progress:
-    """Wait until all is done, or nothing has been moving for a while. The bar counts the partitions that are done."""
+    """Wait until all is done, or nothing has been moving for a while. The bar counts the partitions that are done.
+    Brokers that moves wait for, because they are down, are named on standard error when they are found so."""
     import trio
 
     idle_polls = told = 0
+    missing: frozenset[int] = frozenset()
     with progress("moving", len(placements)) as advance:
         while True:
             found = await look(admin, placements)
@@ -102,7 +104,35 @@ async def wait_until_over(admin: Admin, placements: Mapping[TopicPartition, Plac
             idle_polls = 0 if found.is_moving else idle_polls + 1
             if found.is_done or idle_polls > IDLE_POLLS_MAX:
                 return found
+            missed = awaited_brokers(found.running, await _active_brokers(admin)) if found.running else frozenset()
+            if missed - missing:
+                warn(_missing_text(missed))
+            missing = missed
             await trio.sleep(POLL_MS / 1000)
+
+
+def awaited_brokers(running: Mapping[TopicPartition, Reassignment], active: Container[int]) -> frozenset[int]:
+    """The brokers without which these moves cannot end: those that are to get a replica, and the sources of a move all
+    of whose sources are down."""
+    down: set[int] = set()
+    for move in running.values():
+        down.update(broker for broker in move.adding if broker not in active)
+        sources = [broker for broker in move.replicas if broker not in move.adding]
+        if not any(broker in active for broker in sources):
+            down.update(sources)
+    return frozenset(down)
+
+
+async def _active_brokers(admin: Admin) -> frozenset[int]:
+    return frozenset(one.node_id for one in (await admin.nodes.cluster()).brokers if not one.is_fenced)
+
+
+def _missing_text(brokers: Iterable[int]) -> str:
+    named = ", ".join(map(str, sorted(brokers)))
+    return (
+        f"moves wait for brokers that are down: {named}. They go on when these are back (kraft start); "
+        "ctrl-C ends this command, not the moves"
+    )
 
 
 async def current_replicas(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:

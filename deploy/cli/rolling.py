@@ -47,7 +47,8 @@ def rolling_restart(
     as_json: JsonOption = False,
 ) -> None:
     """Restart the nodes one after the other: controllers first, the active one last, then brokers. Before the next one
-    all replicas of the one before must be in sync. Ctrl-C leaves the cluster as it is and says what is left."""
+    all replicas of the one before must be in sync. Ctrl-C, and any node that ends by itself, end this: the cluster
+    stays as it is, and what is left is said."""
     if only is not None and only not in ROLES:
         raise CommandFailed(f"--only {only}: expected {' or '.join(ROLES)}", code=EXIT_USAGE)
     cluster = find_cluster(data)
@@ -88,8 +89,7 @@ def restart_order(
 
 @contextmanager
 def _tell_rest(order: Sequence[NodePlan], done: Sequence[int]) -> Iterator[None]:
-    """Name the nodes that were not restarted, whatever ends this early. The node at work is started all the same by
-    `kraft start`."""
+    """Name the nodes that were not restarted, whatever ends this early."""
     try:
         yield
     except BaseException:
@@ -97,8 +97,8 @@ def _tell_rest(order: Sequence[NodePlan], done: Sequence[int]) -> Iterator[None]
         options = " ".join(f"--node {node_id}" for node_id in rest)
         warn(
             f"stopped before the end: {len(done)} of {len(order)} nodes restarted, left: {', '.join(map(str, rest))}. "
-            f"See kraft status; node {rest[0]} may be down (kraft start {rest[0]}). Go on with kraft rolling-restart "
-            f"{options}"
+            f"See kraft status; start what is down (node {rest[0]} may be: kraft start {rest[0]}). Go on with kraft "
+            f"rolling-restart {options}"
             if rest
             else "stopped at the end: all nodes are restarted"
         )
@@ -106,9 +106,11 @@ def _tell_rest(order: Sequence[NodePlan], done: Sequence[int]) -> Iterator[None]
 
 
 def _restart(cluster: LocalCluster, plan: NodePlan, accepted: frozenset[str], sync_seconds: float) -> None:
+    """LaunchError if another node has ended: to stop one more could take the quorum or partitions down."""
+    cluster.require_all_up()
     cluster.stop(plan.node_id)
     cluster.start(plan.node_id)
-    _run(cluster, lambda admin: _wait_in_sync(admin, plan, accepted, sync_seconds))
+    _run(cluster, lambda admin: _wait_in_sync(cluster, admin, plan, accepted, sync_seconds))
 
 
 def _look_before(cluster: LocalCluster) -> tuple[frozenset[str], int | None]:
@@ -124,9 +126,11 @@ def _run(cluster: LocalCluster, work: Callable[[Admin], Awaitable[T]]) -> T:
     return Connection(cluster.bootstrap_servers, {}, None, IS_IT_UP).run(work)
 
 
-async def _wait_in_sync(admin: Admin, plan: NodePlan, accepted: frozenset[str], seconds: float) -> None:
+async def _wait_in_sync(
+    cluster: LocalCluster, admin: Admin, plan: NodePlan, accepted: frozenset[str], seconds: float
+) -> None:
     """Wait until no partition has replicas out of sync but those `accepted` before, and until a controller follows the
-    leader of the quorum again. CommandFailed if time is up."""
+    leader of the quorum again. CommandFailed if time is up, LaunchError if a node ends."""
     import trio
 
     found: frozenset[str] = frozenset()
@@ -135,6 +139,7 @@ async def _wait_in_sync(admin: Admin, plan: NodePlan, accepted: frozenset[str], 
             found = await _out_of_sync(admin) - accepted
             if not found and ("controller" not in plan.roles or await _has_caught_up(admin, plan.node_id)):
                 return
+            cluster.require_all_up()
             await trio.sleep(POLL_MS / 1000)
     what = f"replicas out of sync in {_names(found)}" if found else "it does not follow the quorum's leader"
     raise CommandFailed(f"node {plan.node_id} was restarted, but after {seconds:g} s: {what}; see kraft logs")

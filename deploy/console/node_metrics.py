@@ -5,6 +5,7 @@ Where it is known: a local cluster's nodes write their address to NODE/admin.add
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,14 +70,15 @@ class NodeMetrics:
         while True:
             async with trio.open_nursery() as nursery:
                 for node_id, address in self.addresses().items():
-                    nursery.start_soon(self._scrape, node_id, address)
+                    nursery.start_soon(self.scrape, node_id, address)
             await trio.sleep(SCRAPE_MS / 1000)
 
-    async def _scrape(self, node_id: int, address: str) -> None:
+    async def scrape(self, node_id: int, address: str) -> None:
+        """Ask one node, and note what it says or why it did not."""
         try:
             with trio.fail_after(SCRAPE_TIMEOUT_MS / 1000):
                 text = await get_text(address, "/metrics")
-        except (OSError, trio.TooSlowError, h11.ProtocolError, ValueError) as problem:
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError, h11.ProtocolError, ValueError) as problem:
             self.problems[node_id] = f"http://{address}/metrics: {problem or 'no answer'}"
             return
         self.problems.pop(node_id, None)
@@ -105,7 +107,7 @@ def local_addresses(folder: Path) -> dict[int, str]:
         digits = "".join(filter(str.isdecimal, path.parent.name))
         try:
             address = path.read_text().strip()
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             continue
         if digits and ":" in address:
             found[int(digits)] = address
@@ -113,7 +115,7 @@ def local_addresses(folder: Path) -> dict[int, str]:
 
 
 def parse_samples(text: str) -> dict[str, float]:
-    """The samples of a Prometheus text that SERIES names; their labels are put in order."""
+    """The samples of a Prometheus text that SERIES names, those that are numbers; their labels are put in order."""
     names = {series.sample.partition("{")[0] for series in SERIES.values()}
     found: dict[str, float] = {}
     for line in text.splitlines():
@@ -123,12 +125,15 @@ def parse_samples(text: str) -> dict[str, float]:
             continue
         if brace:
             key = f"{name}{{{','.join(sorted(filter(None, labels.rstrip('}').split(','))))}}}"
-        found[key] = float(value)
+        number = float(value)
+        if math.isfinite(number):
+            found[key] = number
     return found
 
 
 async def get_text(address: str, path: str) -> str:
-    """GET over plain HTTP. OSError, h11.ProtocolError; ValueError for an answer that is not 200 or too long."""
+    """GET over plain HTTP. OSError, trio.BrokenResourceError, h11.ProtocolError; ValueError for an answer that is not
+    200 or too long."""
     host, _, port = address.rpartition(":")
     stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
     async with stream:

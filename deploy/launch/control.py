@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -340,7 +340,10 @@ class LocalCluster:
         os.close(writer)
         self._children[node_id] = process
         write_identity(folder, identify(process.pid) or ProcessIdentity(process.pid, ""))
-        _await_ready(node_id, reader, str(folder / "node.log"))
+        self.folder.clear_admin_address(node_id)
+        for said in _events(node_id, reader, str(folder / "node.log")):
+            if "admin" in said:
+                self.folder.write_admin_address(node_id, said["admin"])
 
     def _require_controller(self, plan: NodePlan) -> None:
         controllers = [node.node_id for node in self.layout.nodes() if node.controller_port is not None]
@@ -391,12 +394,12 @@ def _wait_stopped(pid: int, stopped: bool) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _await_ready(node_id: int, reader: int, log: str) -> None:
-    """Block until a node that was started without a zygote is ready. LaunchError if it fails."""
+def _events(node_id: int, reader: int, log: str) -> Iterator[dict[str, Any]]:
+    """What a node that was started without a zygote says of its start, until it is ready. LaunchError if it fails."""
     text = b""
     deadline = time.monotonic() + READY_SECONDS_MAX
     with os.fdopen(reader, "rb", buffering=0) as pipe:
-        while b"\n" not in text:
+        while True:
             readable, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
             chunk = pipe.read(65536) if readable else b""
             if not chunk:
@@ -405,7 +408,10 @@ def _await_ready(node_id: int, reader: int, log: str) -> None:
                     f"node {node_id} did not become ready; is a majority of the controllers up? see kraft status and "
                     f"the end of {log}",
                 )
-            text += chunk
-    said = json.loads(text.split(b"\n", 1)[0])
-    if said["event"] != "ready":
-        raise LaunchError("start", f"node {node_id} did not start: {said.get('error', '')}")
+            *lines, text = (text + chunk).split(b"\n")
+            for said in map(json.loads, lines):
+                if said["event"] == "failed":
+                    raise LaunchError("start", f"node {node_id} did not start: {said.get('error', '')}")
+                yield said
+                if said["event"] == "ready":
+                    return

@@ -31,8 +31,9 @@ EXCLUDED = frozenset(
         "JMX_HOSTNAME",
         "JMX_PORT",
     )
-)
-"""Not properties. Kafka's image makes a key `jmx.port` of the last one, which no node knows."""
+) | {OWN_PREFIX + "BOOTSTRAP_SERVER"}
+"""Not properties. Kafka's image makes a key `jmx.port` of KAFKA_JMX_PORT, which no node knows. The command line reads
+KRAFT_BOOTSTRAP_SERVER."""
 
 _RUNS = MappingProxyType({1: ".", 2: "_", 3: "-"})
 _UNDERSCORES = re.compile("_{1,3}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TextIO
 from uuid import UUID
@@ -24,6 +25,20 @@ ANY_OTHER = "kraft"
 FIRST_FIELDS = ("timestamp", "level", "event", "node")
 NUMBERS = MappingProxyType({name.lower(): number for name, number in logging.getLevelNamesMapping().items()})
 
+_WORDS = MappingProxyType({**NUMBERS, "trace": logging.DEBUG - 5, "off": logging.CRITICAL + 1})
+"""Levels as one may write them: ours, and Kafka's."""
+
+
+def parsed_logger_levels(pairs: Iterable[str]) -> dict[str, int]:
+    """Levels by logger, of texts NAME=LEVEL. ValueError says which text is wrong."""
+    levels = {}
+    for pair in pairs:
+        name, _, word = map(str.strip, pair.partition("="))
+        if not name or word.lower() not in _WORDS:
+            raise ValueError(f"{pair!r}: expected NAME=LEVEL with a level of {', '.join(sorted(_WORDS))}")
+        levels[name] = _WORDS[word.lower()]
+    return levels
+
 
 class NamedLogger(structlog.WriteLogger):
     """Writes the lines of one name. `levels` says which: levels may change while the process runs."""
@@ -33,9 +48,14 @@ class NamedLogger(structlog.WriteLogger):
         self.levels = logging.getLogger(name)
 
 
-def configure_logs(level: str, *, node_id: int, as_json: bool = False) -> None:
-    """Send this process's log to its standard error. What that does not take is lost, and nothing else."""
+def configure_logs(
+    level: str, *, node_id: int, as_json: bool = False, loggers: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Send this process's log to its standard error. What that does not take is lost, and nothing else. `loggers` have
+    levels of their own, by name."""
     logging.root.setLevel(NUMBERS[level])
+    for name, number in loggers.items():
+        logging.getLogger(name).setLevel(number)
     file = lossy(sys.stderr)
     last: Processor = structlog.processors.JSONRenderer(default=_plain) if as_json else _render_line
     structlog.configure(

@@ -119,9 +119,11 @@ def run_node(
     cluster_id: str | None = None,
     title: str = "",
     kafka_log_lines: bool = False,
+    loggers: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
     """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it. With
-    `kafka_log_lines`, log that it is ready in Kafka's words too, which tools that start containers wait for."""
+    `kafka_log_lines`, log that it is ready in Kafka's words too, which tools that start containers wait for. `loggers`
+    have levels of their own."""
     import structlog
     import trio
 
@@ -129,7 +131,8 @@ def run_node(
 
     set_title(config, title)
     raise_file_limit()
-    configure_logs(log_level, node_id=config.node_id, as_json=log_json or config.string("kraft.log.format") == "json")
+    as_json = log_json or config.string("kraft.log.format") == "json"
+    configure_logs(log_level, node_id=config.node_id, as_json=as_json, loggers=loggers)
     log = structlog.get_logger("kraft.deploy.launch")
     log.info("the node starts", pid=os.getpid(), roles=",".join(sorted(config.roles)))
     try:

@@ -174,8 +174,15 @@ class NodeTable:
             node.error = said.get("error", node.error)
             if "admin" in said:
                 node.admin = said["admin"]
-                self._folder.write_admin_address(node.node_id, node.admin)
+                self._note_admin_address(node)
         return True
+
+    def _note_admin_address(self, node: NodeProcess) -> None:
+        """For people and scripts; `describe` tells it too, so that a full disk is no reason to end."""
+        try:
+            self._folder.write_admin_address(node.node_id, node.admin)
+        except OSError as problem:
+            print(f"the address of node {node.node_id} is not noted in its folder: {problem}", flush=True)
 
     def _end(self, node: NodeProcess, status: int) -> None:
         while node.pipe >= 0 and self._listen(node):

@@ -96,10 +96,10 @@ def _meaning(key: ConfigKey, setting: Setting) -> tuple[Meaning, str]:
         value = key.parse(setting.value)
     except ConfigError as problem:
         return Meaning.REFUSED, _without_name(problem, key.name)
-    if key.default is not None and key.text_of(value) == key.text_of(key.default_value()):
-        return Meaning.DEFAULT, ""
     if key.effect is Effect.NO_EFFECT:
         return Meaning.NO_EFFECT, key.reason
+    if key.default is not None and key.text_of(value) == key.text_of(key.default_value()):
+        return Meaning.DEFAULT, ""
     return Meaning.EFFECTIVE, ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -25,6 +26,7 @@ from kraft.seam import (
     DialMap,
     DialOutcome,
     LinkPolicy,
+    ListenerStats,
     NetworkStats,
     Peer,
     Transport,
@@ -60,8 +62,10 @@ class RealNetwork:
 
     def serve(self, binding: Binding, make_connection: Callable[[Transport], Connection]) -> BoundListener:
         settings = tls_settings(binding.tls)
+        stats = self.stats.listeners.setdefault(binding.listener, ListenerStats())
         if settings is not None:
             self._contexts.server(settings)  # a wrong file is an error now, not at the first client
+            stats.certificate_expiry_s = partial(self._contexts.certificate_expiry_s, settings)
 
         def accepted(stream: socket.socket, host: str) -> None:
             if settings is None:
@@ -70,7 +74,7 @@ class RealNetwork:
                 return
             context = self._contexts.server(settings)
             secure = TlsChannel(self._driver, stream, binding.listener, host, self._idle_ms, is_accepted=True)
-            secure.start_handshake(context.wrap_bio(*secure.bios, server_side=True), make_connection)
+            secure.start_handshake(context.wrap_bio(*secure.bios, server_side=True), make_connection, stats)
 
         return Listener(self._driver, bind(binding, self._backlog), binding.address.host, accepted)
 

@@ -1,10 +1,17 @@
-"""What the kernel says of this process: its CPU, memory, descriptors, and what it read and wrote. Source: proc(5)."""
+"""What the kernel says of this process: its CPU, memory, descriptors, and what it read and wrote. Source: proc(5).
+
+A process that has used up its descriptors cannot open the files that say this: what is not known is NaN, and all
+descriptors are open.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Callable, Mapping
+from errno import EMFILE
+from functools import cache, partial
 from types import MappingProxyType
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -21,6 +28,7 @@ def _statm(place: int) -> float:
         return int(file.read().split()[place]) * _PAGE_BYTES
 
 
+@cache
 def _start_seconds() -> float:
     """Since 1970."""
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
@@ -39,20 +47,42 @@ def _disk_bytes(name: str) -> float:
         return 0
 
 
+def _open_fds() -> float:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError as problem:
+        if problem.errno != EMFILE:
+            raise
+        return _max_fds()
+
+
+def _max_fds() -> float:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 Reading = Callable[[], float]
 
-USAGE: Mapping[str, Reading] = MappingProxyType(
+
+def _known(reading: Reading) -> float:
+    try:
+        return reading()
+    except OSError:
+        return math.nan
+
+
+_READINGS: Mapping[str, Reading] = MappingProxyType(
     {
         "cpu_seconds": _cpu_seconds,
         "virtual_memory_bytes": lambda: _statm(0),
         "resident_memory_bytes": lambda: _statm(1),
         "start_time_seconds": _start_seconds,
-        "open_fds": lambda: len(os.listdir("/proc/self/fd")),
-        "max_fds": lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "open_fds": _open_fds,
+        "max_fds": _max_fds,
         "disk_read_bytes": lambda: _disk_bytes("read_bytes"),
         "disk_write_bytes": lambda: _disk_bytes("write_bytes"),
     }
 )
+USAGE: Mapping[str, Reading] = MappingProxyType({name: partial(_known, reading) for name, reading in _READINGS.items()})
 """Name → present value; each call asks the kernel."""
 
 

@@ -82,9 +82,15 @@ class TlsContexts:
 
     def __init__(self) -> None:
         self._contexts: dict[tuple[TlsSettings, bool], tuple[object, ssl.SSLContext]] = {}
+        self._expiries: dict[TlsSettings, float] = {}
 
     def server(self, settings: TlsSettings) -> ssl.SSLContext:
         return self._context(settings, server=True)
+
+    def certificate_expiry_s(self, settings: TlsSettings) -> float:
+        """When the first of the server's certificates expires, of the files as they are now; seconds since 1970."""
+        self.server(settings)
+        return self._expiries[settings]
 
     def client(self, settings: TlsSettings) -> ssl.SSLContext:
         return self._context(settings, server=False)
@@ -96,6 +102,8 @@ class TlsContexts:
             return known[1]
         try:
             context = _server_context(settings) if server else _client_context(settings)
+            if server:
+                self._expiries[settings] = _certificates_expiry_s(settings)
         except (TlsConfigError, OSError):
             if known is None:
                 raise
@@ -125,6 +133,15 @@ def _server_context(settings: TlsSettings) -> ssl.SSLContext:
         required = settings.client_auth is ClientAuth.REQUIRED
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return context
+
+
+def _certificates_expiry_s(settings: TlsSettings) -> float:
+    from kraft.runtime.certificate import expiry_s  # only servers with TLS need it
+
+    if settings.certificate_path is None:
+        return expiry_s(settings.certificate_and_key or "")
+    with open(settings.certificate_path, encoding="ascii", errors="replace") as source:
+        return expiry_s(source.read())
 
 
 def _client_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -19,7 +19,7 @@ import trio
 from kraft.runtime.channel import GATHER_BYTES_MAX, Channel
 from kraft.runtime.driver import Driver
 from kraft.runtime.tls import distinguished_name
-from kraft.seam import Buffer, Chunk, CloseReason, Connection, DialOutcome, FileRange, Transport
+from kraft.seam import Buffer, Chunk, CloseReason, Connection, DialOutcome, FileRange, ListenerStats, Transport
 from kraft.seam.network import C
 
 RECEIVE_BYTES = 256 * 1024
@@ -30,7 +30,7 @@ PIECE_BYTES = 64 * 1024
 class TlsChannel(Channel):
     """A Channel whose bytes pass an `ssl` session in memory."""
 
-    __slots__ = ("_cipher", "_established", "_failure", "_make", "_principal", "_session", "bios", "why")
+    __slots__ = ("_cipher", "_established", "_failure", "_make", "_principal", "_session", "_stats", "bios", "why")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class TlsChannel(Channel):
         self._session: ssl.SSLObject | None = None
         self._cipher: memoryview = memoryview(b"")  # encrypted and not yet sent
         self._make: Callable[[Transport], Connection] | None = None
+        self._stats: ListenerStats | None = None
         self._principal: str | None = None
         self._established = trio.Event()
         self._failure: DialOutcome | None = None
@@ -59,10 +60,17 @@ class TlsChannel(Channel):
 
     # the handshake
 
-    def start_handshake(self, session: ssl.SSLObject, make: Callable[[Transport], Connection] | None) -> None:
-        """Begin; `make` makes the connection afterwards on the accepting side, `adopt` on the dialling one."""
+    def start_handshake(
+        self,
+        session: ssl.SSLObject,
+        make: Callable[[Transport], Connection] | None,
+        stats: ListenerStats | None = None,
+    ) -> None:
+        """Begin; `make` makes the connection afterwards on the accepting side, `adopt` on the dialling one. `stats`:
+        where the accepting side counts how it went."""
         self._session = session
         self._make = make
+        self._stats = stats
         self.start(None)
         self._handshake()
 
@@ -92,6 +100,8 @@ class TlsChannel(Channel):
             self.why = _explain(error)
             if self._make is not None:  # the dialling side tells its caller
                 self._log_warning("a TLS handshake failed", error)
+            if self._stats is not None:
+                self._stats.authentications_failed += 1
             self._send_cipher()  # the alert
             self.end(CloseReason.BAD_BYTES)
             return
@@ -100,6 +110,8 @@ class TlsChannel(Channel):
         if self._ended:
             return
         self._established.set()
+        if self._stats is not None:
+            self._stats.authenticated += 1
         if self._make is not None:
             self.adopt(self._make)
 

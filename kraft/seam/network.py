@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -111,6 +111,18 @@ DialMap = Mapping[tuple[int, str], Address]
 
 
 @dataclass(slots=True)
+class ListenerStats:
+    """What a driver counts of one listener. Without TLS no client is authenticated."""
+
+    authenticated: int = 0
+    """TLS handshakes that clients completed."""
+    authentications_failed: int = 0
+    certificate_expiry_s: Callable[[], float] | None = None
+    """When the certificate expires that the next client is shown, or one of its chain before it; seconds since 1970.
+    None without TLS."""
+
+
+@dataclass(slots=True)
 class NetworkStats:
     """What a driver counts; the metrics registry reads it. Counts only rise, except `connections`."""
 
@@ -127,6 +139,8 @@ class NetworkStats:
     bytes_sent: int = 0
     cold_reads: int = 0
     """File ranges that were not in the page cache and went through the thread pool."""
+    listeners: dict[str, ListenerStats] = field(default_factory=dict)
+    """By name, of those that were bound."""
 
 
 class AddressInUse(Exception):

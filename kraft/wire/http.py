@@ -5,7 +5,9 @@ Invariants:
 - a body is taken from its iterator piece by piece, one per turn, and no piece before those before it have left, so that
   a long text neither holds the loop nor fills memory because a peer does not read;
 - only GET and HEAD are answered; a request with a body ends the connection after its answer;
-- a head longer than `head_bytes_max`, or bytes that are no HTTP, are answered with 431 or 400 and end the connection.
+- a head longer than `head_bytes_max`, or bytes that are no HTTP, are answered with 431 or 400 and end the connection;
+- a page that fails costs its connection and nothing else: the error goes to `failed`, and an answer that has begun is
+  cut short, which a client sees. A broken invariant is raised.
 
 Source: RFC 9110, RFC 9112.
 """
@@ -20,7 +22,7 @@ from urllib.parse import parse_qsl
 
 import h11
 
-from kraft.seam import Chunk, CloseReason, Transport
+from kraft.seam import Chunk, CloseReason, InvariantError, Transport
 from kraft.wire.framing import EMPTY
 
 READ_BYTES = 4096
@@ -54,8 +56,8 @@ def text_answer(status: int, text: str) -> HttpAnswer:
 
 class HttpConnection:
     """kraft.seam.Connection. `handle` gives the answer to a GET; `ended` is called once, when the connection is over;
-    `now_ms` is asked when something moves, for
-    `moved_ms`. Without `keeps_alive` it ends after one answer."""
+    `failed` gets the error of a page; `now_ms` is asked when something moves, for `moved_ms`. Without `keeps_alive` it
+    ends after one answer."""
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class HttpConnection:
         *,
         now_ms: Callable[[], int],
         ended: Callable[[HttpConnection], None],
+        failed: Callable[[Exception], None],
         head_bytes_max: int = HEAD_BYTES_MAX,
         keeps_alive: bool = True,
     ) -> None:
@@ -73,6 +76,7 @@ class HttpConnection:
         self._handle = handle
         self._now_ms = now_ms
         self._ended = ended
+        self._failed = failed
         self._head_bytes_max = head_bytes_max
         self._keeps_alive = keeps_alive
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes_max)
@@ -91,10 +95,22 @@ class HttpConnection:
         self._next_request()
 
     def take_turn(self) -> None:
-        """Send the next piece of the answer, or end it."""
-        if self._pieces is None:
+        """Send the next piece of the answer, or end it; between two answers, look for a request that came with the one
+        before."""
+        if self._is_closing:
             return
-        piece = next(self._pieces, None)
+        if self._pieces is None:
+            self._next_request()
+            return
+        try:
+            piece = next(self._pieces, None)
+        except InvariantError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a page must not end the node
+            self._failed(error)
+            self._pieces = None
+            self._close()
+            return
         if piece is None:
             self._pieces = None
             self._finish()
@@ -167,7 +183,13 @@ class HttpConnection:
             fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
         except ValueError:
             return text_answer(HTTPStatus.BAD_REQUEST, f"a query may have {QUERY_FIELDS_MAX} fields")
-        return self._handle(HttpRequest(path, fields))
+        try:
+            return self._handle(HttpRequest(path, fields))
+        except InvariantError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a page must not end the node
+            self._failed(error)
+            return text_answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of this node says why")
 
     @staticmethod
     def _has_body(request: h11.Request) -> bool:
@@ -194,7 +216,7 @@ class HttpConnection:
             self._close()
         else:
             self._http.start_next_cycle()
-            self._next_request()  # what was sent with the request before
+            self.transport.wait_turn()  # a turn for each request, however many were sent together
 
     def _send(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
         data = self._http.send(event)

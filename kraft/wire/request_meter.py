@@ -39,7 +39,6 @@ FETCH = int(ApiKey.FETCH)
 PRODUCE = int(ApiKey.PRODUCE)
 FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
 _VERSION_BITS = 16
-_NONE = int(ErrorCode.NONE)
 
 
 def request_name(key: int) -> str:
@@ -57,12 +56,13 @@ class RequestMeter:
         "accepted",
         "closed",
         "connections",
+        "consumer_fetches",
         "counts",
         "errors",
         "every",
         "fetched_partitions",
         "follower_fetches",
-        "long_produces",
+        "produced_partitions",
         "slow",
         "slow_ms",
         "times",
@@ -73,14 +73,15 @@ class RequestMeter:
         self._now_ns = now_ns
         self.counts: defaultdict[int, int] = defaultdict(int)
         """API key << 16 | version → requests."""
+        self.consumer_fetches: defaultdict[int, int] = defaultdict(int)
+        """Version → fetches of consumers, which `counts` has too from when they came."""
         self.follower_fetches: defaultdict[int, int] = defaultdict(int)
-        """Version → fetches of followers, which `counts` has too."""
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)
         """(API key, error code) → how often an answer carried it; see `error_counts` for Produce and Fetch."""
-        self.long_produces = 0
-        """Produces whose partitions are counted one by one; each other one has one partition and no error."""
+        self.produced_partitions = 0
+        """Partitions whose produce succeeded and is not in `errors`."""
         self.fetched_partitions = 0
-        """Partitions in answers to fetches, those with errors included."""
+        """Partitions in answers to fetches, without error."""
         self.times: dict[str, tuple[Histogram, ...]] = {}
         """Request name → a histogram for each of PARTS."""
         self.slow_ms = float("inf")
@@ -120,34 +121,24 @@ class RequestMeter:
         """An answer that is not one message carries this error."""
         self.errors[int(key), int(error)] += 1
 
-    def fetch_failed(self, error: int) -> None:
-        """A fetch is answered with an error of its session, and no partition."""
-        self.fetched_partitions += 1
-        self.count_error(FETCH, error)
-
     def request_counts(self) -> Iterator[tuple[str, int, int]]:
         """(request name, version, count), with FetchConsumer and FetchFollower beside Fetch."""
         for number, count in self.counts.items():
-            key, version = number >> _VERSION_BITS, number & 0xFFFF
-            yield request_name(key), version, count
-            if key == FETCH:
-                from_followers = self.follower_fetches.get(version, 0)
-                yield FETCH_CONSUMER, version, count - from_followers
-                yield FETCH_FOLLOWER, version, from_followers
+            yield request_name(number >> _VERSION_BITS), number & 0xFFFF, count
+        for name, fetches in ((FETCH_CONSUMER, self.consumer_fetches), (FETCH_FOLLOWER, self.follower_fetches)):
+            for version, count in fetches.items():
+                yield name, version, count
 
     def error_counts(self) -> Iterator[tuple[str, str, int]]:
-        """(request name, error name, count)."""
-        counts = dict(self.errors)
-        requests: defaultdict[int, int] = defaultdict(int)
-        for number, count in self.counts.items():
-            requests[number >> _VERSION_BITS] += count
-        if requests[PRODUCE]:
-            counts[PRODUCE, _NONE] = counts.get((PRODUCE, _NONE), 0) + requests[PRODUCE] - self.long_produces
-        if self.fetched_partitions:
-            failed = sum(count for (key, code), count in self.errors.items() if key == FETCH and code != _NONE)
-            counts[FETCH, _NONE] = self.fetched_partitions - failed
-        for (key, code), count in counts.items():
-            yield request_name(key), ErrorCode(code).name, count
+        """(request name, error name, count). Each count only rises: what is not answered yet is in none."""
+        counts: defaultdict[tuple[int, ErrorCode], int] = defaultdict(int)
+        for (key, code), count in self.errors.items():
+            counts[key, ErrorCode.of(code)] += count
+        for key, succeeded in ((PRODUCE, self.produced_partitions), (FETCH, self.fetched_partitions)):
+            if succeeded:
+                counts[key, ErrorCode.NONE] += succeeded
+        for (key, error), count in counts.items():
+            yield request_name(key), error.name, count
 
     # what is timed
 

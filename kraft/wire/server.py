@@ -62,6 +62,9 @@ CHEAP_KEYS = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
 """… which are those that clients pipeline."""
 OTHER_COST = 8
 """Any other request may take a millisecond or some, and is seldom pipelined: two in a turn."""
+TIMINGS_MAX = 256
+"""Timed answers of one connection whose end is waited for. A peer that sends on and never reads all, so that output is
+always left, would have them gather without end; those above this are not timed."""
 INTERNAL_VERSION_MAX = 127
 _INTERNAL_VERSIONS = range(INTERNAL_VERSION_MAX + 1)
 
@@ -278,7 +281,7 @@ class ServerConnection(FramedConnection):
         self.unheld_keys: Collection[int] = frozenset((ApiKey.API_VERSIONS, InternalKey.IDENTIFY))
         self.meter = RequestMeter(lambda: 0) if meter is None else meter
         self._timings: list[RequestTiming] = []
-        """Of answers that are queued and not sent."""
+        """Of answers that are queued and not sent; at most TIMINGS_MAX."""
         self.number = next(_connection_numbers)
         self.session: object | None = None
         self.client_software = ("unknown", "unknown")
@@ -428,7 +431,7 @@ class ServerConnection(FramedConnection):
         """Send a frame: the request's slot is the first one."""
         if self._blocked & Block.CLOSED:
             return
-        if request.timing is not None:
+        if request.timing is not None and len(self._timings) < TIMINGS_MAX:
             request.timing.queued()
             self._timings.append(request.timing)
         if len(chunks) == 1 and type(chunks[0]) is bytes and len(chunks[0]) <= JOIN_BYTES_MAX:

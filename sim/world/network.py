@@ -16,6 +16,7 @@ from kraft.seam import (
     DialMap,
     DialOutcome,
     LinkPolicy,
+    ListenerStats,
     NetworkStats,
     Peer,
     Transport,
@@ -93,6 +94,7 @@ class FakeNetwork:
             raise AddressInUse(f"listener {binding.listener}: {where} is in use")
         listener = FakeListener(self, binding, port, make_connection)
         self.fabric.listeners[self.host.address, port] = listener
+        self.stats.listeners.setdefault(binding.listener, ListenerStats())
         return listener
 
     # dialling

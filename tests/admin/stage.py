@@ -42,11 +42,13 @@ class Stage:
                 await producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=time_ms)
 
 
-def play(work: Callable[[Stage], Awaitable[None]], *, brokers: int = 2, timeout_ms: float = 30_000) -> None:
-    """Run `work` on a cluster of one controller that has come up."""
+def play(
+    work: Callable[[Stage], Awaitable[None]], *, controllers: int = 1, brokers: int = 2, timeout_ms: float = 30_000
+) -> None:
+    """Run `work` on a cluster that has come up."""
     world = World(7)
     report = Report(lambda: world.now_ns // 1_000_000)
-    cluster = SimCluster(world, ClusterShape(1, brokers, SETTINGS), report)
+    cluster = SimCluster(world, ClusterShape(controllers, brokers, SETTINGS), report)
 
     async def main(world: World) -> None:
         cluster.start_all()

@@ -24,19 +24,22 @@ class Driven:
     turns_taken: int = 0
     text: bytes = b""
     ended: list[HttpConnection] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
 
     @staticmethod
     def of(handle: Handle, **settings: int | bool) -> Driven:
         transport = StillTransport()
         ended: list[HttpConnection] = []
+        failures: list[Exception] = []
         connection = HttpConnection(
             transport,
             handle,
             now_ms=lambda: 0,
             ended=ended.append,
+            failed=failures.append,
             **settings,  # type: ignore[arg-type]
         )
-        return Driven(transport, connection, ended=ended)
+        return Driven(transport, connection, ended=ended, failures=failures)
 
     def feed(self, data: bytes, *, piece_bytes: int = 1 << 20) -> bytes:
         """Hand `data` over in pieces, as far as it is read; everything that is answered."""

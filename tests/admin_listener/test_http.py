@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kraft.seam import CloseReason
+from kraft.seam import CloseReason, InvariantError
 from kraft.wire.http import HttpAnswer, HttpRequest, text_answer
 from tests.admin_listener.http_peer import Driven
 
@@ -109,3 +109,44 @@ def test_a_connection_that_ends_within_an_answer_lets_go_of_it() -> None:
     driven.connection.take_turn()
     assert not driven.connection.output()
     assert driven.ended == [driven.connection]
+
+
+def test_a_page_that_fails_is_answered_with_500_and_the_connection_serves_the_next_request() -> None:
+    def handle(request: HttpRequest) -> HttpAnswer:
+        if request.path == "/live":
+            raise OSError("too many open files")
+        return text_answer(200, "fine")
+
+    driven = Driven.of(handle)
+    text = driven.feed(GET + GET.replace(b"live", b"ready"))
+    assert text.startswith(b"HTTP/1.1 500 ")
+    assert text.endswith(b"fine\n")
+    assert [str(failure) for failure in driven.failures] == ["too many open files"]
+
+
+def test_an_answer_that_fails_half_way_is_cut_short_and_ends_the_connection() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"first"
+        raise RuntimeError("dictionary changed size during iteration")
+
+    driven = Driven.of(lambda request: HttpAnswer(200, pieces=pieces()))
+    text = driven.feed(GET)
+    assert b"first" in text
+    assert not text.endswith(b"0\r\n\r\n"), "the client sees that the answer is not whole"
+    assert driven.transport.closed_for is CloseReason.LOCAL
+    assert len(driven.failures) == 1
+
+
+def test_a_broken_invariant_in_a_page_is_raised() -> None:
+    def handle(request: HttpRequest) -> HttpAnswer:
+        raise InvariantError("broken")
+
+    with pytest.raises(InvariantError):
+        Driven.of(handle).feed(GET)
+
+
+def test_requests_that_were_sent_together_take_a_turn_each() -> None:
+    many = 150
+    driven = Driven.of(lambda request: HttpAnswer(204))
+    assert driven.feed(b"HEAD / HTTP/1.1\nHost:\n\n" * many).count(b"HTTP/1.1 204") == many
+    assert driven.turns_taken >= many

@@ -140,6 +140,19 @@ def test_a_connection_without_a_whole_request_ends_after_the_idle_time(trickle: 
     run(test, kraft_admin_idle_ms="1500")
 
 
+def test_a_metric_that_cannot_be_read_does_not_end_the_node() -> None:
+    def refuse() -> float:
+        raise OSError("too many open files")
+
+    async def test(world: World, cluster: WorldCluster) -> None:
+        cluster.node(1).metrics.gauge("kafka.server", "KafkaServer", "linux-disk-read-bytes", refuse)
+        seam, address = world.node("probe"), at(cluster, 1)
+        assert not (await get(seam, address, "/metrics"))[1].endswith("0\r\n\r\n")
+        assert (await get(seam, address, "/ready"))[0] == 200
+
+    run(test)
+
+
 def test_partitions_are_in_the_metrics_only_when_asked_for() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")

@@ -53,9 +53,15 @@ async def until_printed(running: Application, text: str = "") -> None:
 
 def is_alive(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
+
+
+async def until_dead(pid: int) -> None:
+    """Until a process that was killed, and is no child of ours, has died of it."""
+    while is_alive(pid):  # noqa: ASYNC110 - it tells its parent alone
+        await trio.sleep(0.01)
 
 
 # output
@@ -240,7 +246,7 @@ async def test_what_a_program_leaves_running_is_killed_when_it_has_ended() -> No
     code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid)"
     async with program(code) as running:
         await running.wait()
-    assert not is_alive(int(running.output[0].text))
+    await until_dead(int(running.output[0].text))
 
 
 async def test_the_group_of_a_stopped_program_is_stopped_too() -> None:
@@ -248,7 +254,7 @@ async def test_the_group_of_a_stopped_program_is_stopped_too() -> None:
     async with program(code) as running:
         await until_printed(running)
         await running.stop()
-    assert not is_alive(int(running.output[0].text))
+    await until_dead(int(running.output[0].text))
 
 
 def test_a_killed_runner_leaves_no_program(tmp_path: Path) -> None:

@@ -14,11 +14,19 @@ from kraft.deploy.cli.connection import SHARED_OPTIONS, Connection, over_network
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.tls_settings import client_tls
 
-LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion", "run"}
+LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resume", "node", "completion", "run"} | {
+    "rolling-restart"
+}
 WITHOUT_JSON = {("completion",), ("run",), ("chaos", "show"), ("partitions", "reassign", "plan"), ("spark", "shell")}
 """What these print is for a program already, or is the output of one."""
 LOCAL_GROUPS = {"storage", "log", "fault", "sim", "chaos"}
-LOCAL_OF_GROUPS = {("spark", "list"), ("spark", "tables"), ("spark", "options"), ("configs", "keys")}
+LOCAL_OF_GROUPS = {
+    ("spark", "list"),
+    ("spark", "tables"),
+    ("spark", "options"),
+    ("configs", "keys"),
+    ("configs", "check"),
+}
 
 
 def connect(**given: Any) -> Connection:

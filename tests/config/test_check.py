@@ -38,9 +38,10 @@ def test_a_line_has_the_meaning_that_it_has_for_a_node(key: str, value: str, mea
     assert why in checked.why
 
 
-def test_a_key_without_effect_says_why() -> None:
+@pytest.mark.parametrize("above_default", [0, 1])
+def test_a_key_without_effect_says_why_also_with_its_default(above_default: int) -> None:
     key = next(key for key in BROKER_KEYS.values() if key.effect is Effect.NO_EFFECT and key.type.name == "INT")
-    (checked,) = check_settings([Setting("line 1", key.name, str(int(key.default or 0) + 1))])
+    (checked,) = check_settings([Setting("line 1", key.name, str(int(key.default or 0) + above_default))])
     assert (checked.meaning, checked.why) == (Meaning.NO_EFFECT, key.reason)
 
 

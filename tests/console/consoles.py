@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from pathlib import Path
 from time import monotonic, sleep
 from urllib.parse import urlencode, urlsplit
 
-from tests.deploy.clusters import Command
+from kraft.deploy.launch.control import LocalCluster
+from kraft.deploy.launch.folder import ClusterFolder
+from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
+from tests.deploy.clusters import Command, free_port
 
 WAIT_SECONDS_MAX = 30
 
@@ -73,6 +78,19 @@ class Console:
             return answer.status, answer.headers.get("location") or text
         finally:
             connection.close()
+
+
+@contextmanager
+def cluster_running(path: Path, *, brokers: int) -> Iterator[LocalCluster]:
+    """One controller and so many brokers, with fault control, whose folder is below `path`."""
+    shape = ClusterLayout(controllers=1, brokers=brokers)
+    layout = ClusterLayout(controllers=1, brokers=brokers, port=free_port(shape), fault_control=True)
+    cluster = LocalCluster.up(ClusterFolder(path / f"data{os.getpid()}"), layout, new_cluster_id(), is_remembered=False)
+    try:
+        cluster.wait_ready()
+        yield cluster
+    finally:
+        cluster.down()
 
 
 @contextmanager

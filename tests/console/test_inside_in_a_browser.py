@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from kraft.deploy.launch.control import LocalCluster
-from kraft.deploy.launch.folder import ClusterFolder
-from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
 from tests.browser import Browser, chromium
-from tests.console.consoles import console_running
-from tests.deploy.clusters import Command, free_port
+from tests.console.consoles import cluster_running, console_running
+from tests.deploy.clusters import Command
 
 pytestmark = pytest.mark.interop
 
@@ -22,15 +19,8 @@ NARROW_PX = 360
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One controller and two brokers, with fault control."""
-    shape = ClusterLayout(controllers=1, brokers=2)
-    layout = ClusterLayout(controllers=1, brokers=2, port=free_port(shape), fault_control=True)
-    folder = ClusterFolder(tmp_path_factory.mktemp("faults") / f"data{os.getpid()}")
-    cluster = LocalCluster.up(folder, layout, new_cluster_id(), is_remembered=False)
-    try:
-        cluster.wait_ready()
+    with cluster_running(tmp_path_factory.mktemp("faults"), brokers=2) as cluster:
         yield cluster
-    finally:
-        cluster.down()
 
 
 @pytest.fixture(scope="module")

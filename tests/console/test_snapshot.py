@@ -174,8 +174,10 @@ kafka_server_replicamanager_partitioncount 12.0
 kafka_server_brokertopicmetrics_bytesinpersec_total 1000.0
 kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 4.5
 kafka_other{a="b"} 1
+process_resident_memory_bytes NaN
 """
     values = parse_samples(text)
+    assert "process_resident_memory_bytes" not in values, "what the node does not know is no value"
     assert values['kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}'] == 4.5
     assert "kafka_other" not in "".join(values)
     metrics = NodeMetrics(plain_settings("h:1"))

@@ -225,6 +225,19 @@ def test_a_controller_active_or_not_sets_and_shows_the_levels_of_its_own_loggers
     play(scenario)
 
 
+def test_a_controller_refuses_loggers_that_a_request_names_twice() -> None:
+    async def scenario(cluster: Cluster, seam: Seam) -> None:
+        number, _ = active_and_standby(cluster)
+        client = await Client.to(seam, number)
+        told = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[logger_names(str(number))] * 2)
+        assert [(one.error_code, one.configs) for one in told.results] == [(ErrorCode.INVALID_REQUEST, ())] * 2
+        changes = [logger_changes(str(number), ("kraft.quorum", 0, level)) for level in ("ERROR", "INFO")]
+        done = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=changes)
+        assert [one.error_code for one in done.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+    play(scenario)
+
+
 def test_a_controller_knows_no_configs_but_loggers_and_asks_for_the_right() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)

@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +19,15 @@ import pytest
 
 from kraft.deploy.cli.app import run
 from kraft.deploy.launch.layout import ClusterLayout
-from kraft.deploy.launch.ports import is_free
-
-FIRST_PORT, STEP = 24000, 300
+from tests.ports import hold_block
 
 
 def free_port(layout: ClusterLayout) -> int:
-    """The port of broker 1 for a layout of this shape, such that all its ports are free. Test runs that go on side by
-    side begin at different places."""
-    for turn in range(30):
-        port = FIRST_PORT + STEP * ((os.getpid() + turn) % 30)
-        shifted = ClusterLayout(
-            controllers=layout.controllers, brokers=layout.brokers, combined=layout.combined, port=port
-        )
-        if all(is_free(number) for node in shifted.nodes() for number in node.ports):
-            return port
-    raise AssertionError("no free block of ports")
+    """The port of broker 1 for a layout of this shape: it and all others of the layout are held for the module."""
+    return hold_block(port - layout.port for node in layout.nodes() for port in node.ports)
+
+
+HEARD_SECONDS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +92,14 @@ class Command:
     def json(self, *arguments: str | Path, text: str = "") -> Any:
         """The JSON value that it prints with --json."""
         return json.loads(self.run(*arguments, "--json", text=text))
+
+    def json_when(self, is_due: Callable[[Any], object], *arguments: str | Path) -> Any:
+        """The same, as soon as it is so at the broker that happens to answer: as in Kafka, each broker tells what it
+        has heard."""
+        deadline = time.monotonic() + HEARD_SECONDS_MAX
+        while not is_due(found := self.json(*arguments)):
+            assert time.monotonic() < deadline, found
+        return found
 
 
 def _stream(text: str = "") -> io.TextIOWrapper:

@@ -25,6 +25,7 @@ from tests.deploy.clusters import Command
         ("KAFKA_KAFKA_METRICS_REPORTERS", "kafka.metrics.reporters"),
         ("KRAFT_ADMIN_LISTENER", "kraft.admin.listener"),
         ("KRAFT_", None),
+        ("KRAFT_BOOTSTRAP_SERVER", None),
         ("KAFKA_HEAP_OPTS", None),
         ("KAFKA_OPTS", None),
         ("KAFKA_", None),

@@ -12,8 +12,8 @@ import trio
 from kraft.deploy.launch.layout import new_cluster_id
 from kraft.storage.partition_metadata import encode_uuid
 from tests.deploy.clusters import Command
+from tests.ports import hold_ports
 from tests.quorum.test_first_voters import directory
-from tests.quorum.test_quorum_on_loopback import free_ports
 from tests.quorum.test_tls import Started, run_node
 
 
@@ -52,7 +52,7 @@ async def come_up(*paths: Path, then: Callable[[], None] = lambda: None) -> None
 
 
 def test_a_controller_that_stands_alone_and_a_broker_are_a_cluster(kraft: Command, tmp_path: Path) -> None:
-    ports = free_ports(2)
+    ports = hold_ports(2)
     controller = properties(tmp_path, 101, f"127.0.0.1:{ports[0]}", ports[0], "controller")
     broker = properties(tmp_path, 1, f"127.0.0.1:{ports[0]}", ports[1], "broker")
     formatted = kraft.json("storage", "format", "--config", controller, "--standalone")
@@ -61,7 +61,7 @@ def test_a_controller_that_stands_alone_and_a_broker_are_a_cluster(kraft: Comman
 
 
 def test_first_controllers_by_name_are_a_quorum(kraft: Command, tmp_path: Path) -> None:
-    ports = free_ports(4)
+    ports = hold_ports(4)
     servers = f"127.0.0.1:{ports[1]}"
     first = ",".join(f"10{n}@127.0.0.1:{ports[n]}:{encode_uuid(directory(n))}" for n in (1, 2, 3))
     cluster_id = new_cluster_id()
@@ -76,7 +76,7 @@ def test_first_controllers_by_name_are_a_quorum(kraft: Command, tmp_path: Path) 
 
 
 def test_a_controller_joins_by_command_and_is_taken_out_again(kraft: Command, tmp_path: Path) -> None:
-    ports = free_ports(3)
+    ports = hold_ports(3)
     servers = f"127.0.0.1:{ports[0]}"
     first, second = (properties(tmp_path, 101 + n, servers, ports[n], "controller") for n in (0, 1))
     broker = properties(tmp_path, 1, servers, ports[2], "broker")

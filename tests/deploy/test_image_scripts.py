@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kraft.config import parse_properties
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -37,3 +39,52 @@ def test_the_images_scripts_edited_by_testcontainers_start_a_node_and_log_kafkas
         assert run.stdout.count(line) == 1, run.stdout
     assert "healthy" in run.stdout
     assert "the node has stopped" in run.stdout
+
+
+SCRIPTS = ROOT / "deploy" / "docker" / "rootfs" / "etc" / "kafka" / "docker"
+MOUNTED = "# mine\nprocess.roles : broker,controller\n  log.dirs = /mine\nlisteners = PLAINTEXT://127.0.0.1:{port}\n"
+
+
+def _script(name: str, root: Path) -> Path:
+    """A script of the image with all its files below `root`."""
+    text = (SCRIPTS / name).read_text()
+    for folder in ("/etc/kafka", "/mnt/shared", "/opt/kafka"):
+        text = text.replace(f"{folder}/", f"{root}{folder}/")
+    path = root / name
+    path.write_text(text)
+    return path
+
+
+def _image(root: Path, mounted: str) -> None:
+    shutil.copytree(SCRIPTS, root / "etc" / "kafka" / "docker")
+    (root / "mnt" / "shared" / "config").mkdir(parents=True)
+    (root / "mnt" / "shared" / "config" / "server.properties").write_text(mounted)
+
+
+def test_the_image_keeps_the_log_directory_of_a_mounted_file_that_is_written_with_spaces(tmp_path: Path) -> None:
+    _image(tmp_path, MOUNTED.format(port=9092))
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    command = ["bash", str(_script("configure", tmp_path))]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = parse_properties((tmp_path / "etc" / "kafka" / "kafka.properties").read_text())
+    assert written["log.dirs"] == "/mine"
+
+
+def test_the_images_health_check_reads_listeners_that_are_written_with_spaces(tmp_path: Path) -> None:
+    check = [sys.executable, str(_script("healthcheck", tmp_path))]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        (tmp_path / "etc" / "kafka").mkdir(parents=True)
+        properties = tmp_path / "etc" / "kafka" / "kafka.properties"
+        properties.write_text(MOUNTED.format(port=listener.getsockname()[1]))
+        done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "not ready" in done.stderr) == (1, True)
+
+
+def test_the_images_health_check_without_listeners_asks_the_default_one(tmp_path: Path) -> None:
+    (tmp_path / "etc" / "kafka").mkdir(parents=True)
+    (tmp_path / "etc" / "kafka" / "kafka.properties").write_text("node.id=1\n")
+    done = subprocess.run([sys.executable, str(_script("healthcheck", tmp_path))], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr

@@ -82,10 +82,14 @@ def test_an_executed_node_starts_without_a_launcher_as_well(cluster: LocalCluste
     zygote = json.loads(cluster.folder.zygote_identity.read_text())["pid"]
     os.kill(zygote, signal.SIGKILL)
     (cluster.folder.node(1) / "seen").unlink()
+    before = cluster.folder.admin_address(1)
     assert cluster._held is not None
     cluster._held.wait()
     cluster.start(1)
-    assert seen(cluster) == (cluster.status()[0].pid, "first")
+    (status,) = cluster.status()
+    assert seen(cluster) == (status.pid, "first")
+    assert status.admin.startswith("127.0.0.1:")
+    assert status.admin != before, "the address of the process that runs, not of the one that was killed"
 
 
 def test_a_prefix_that_names_no_program_fails_the_start_and_names_the_file(cluster: LocalCluster) -> None:

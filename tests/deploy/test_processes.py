@@ -23,6 +23,7 @@ from kraft.deploy.launch.processes import (
     read_identity,
     write_identity,
 )
+from tests.ports import hold_block
 
 
 @pytest.fixture
@@ -83,10 +84,11 @@ def test_an_exit_is_told_in_words() -> None:
 
 
 def test_a_taken_port_is_refused_with_its_owner() -> None:
+    port = hold_block([0])
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         listener.listen()
-        port = listener.getsockname()[1]
         assert not is_free(port)
         assert owner_of(port) == os.getpid()
         said = rf"port {port} is taken by .* \(pid {os.getpid()}\); stop that process or choose another --port"

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
+from tests.deploy.clusters import Command
 from tests.deploy.test_foreground import END_SECONDS_MAX, spawn
-
-SHAPE = ClusterLayout(combined=1)
+from tests.ports import hold_block
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +30,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, authority: tuple[trustme.C
     folder = tmp_path_factory.mktemp("node")
     key_and_chain = folder / "node.pem"
     ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(key_and_chain))
-    port = free_port(SHAPE)
+    port = hold_block([0, 1, 100])
     config = folder / "server.properties"
     config.write_text(
         f"process.roles=broker,controller\nnode.id=1\nlog.dirs={folder}/data\n"

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from tests.clusters import KRAFT, UP_SECONDS_MAX, LocalCluster, free_port, running
+from kraft.sim.chaos.clusters.held_ports import hold_ports
+from tests.clusters import KRAFT, UP_SECONDS_MAX, LocalCluster, running
 from tests.interop.test_kafkas_tools import SCRIPT, SECONDS_MAX
 
 pytestmark = pytest.mark.interop
@@ -91,13 +92,15 @@ def properties(folder: Path, node_id: int, port: int, role: str, controller: int
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """(bootstrap servers, folder) of a quorum of controller 101, an observer 102, and broker 1 with two directories."""
     folder = tmp_path_factory.mktemp("joined")
-    first, second, broker = range(free_port(3), free_port(3) + 3)
+    base, ports = hold_ports(range(3))
+    first, second, broker = range(base, base + 3)
     paths = {
         101: (properties(folder, 101, first, "controller", first), "--standalone"),
         102: (properties(folder, 102, second, "controller", first), "--no-initial-controllers"),
         1: (properties(folder, 1, broker, "broker", first, f",{folder}/1/b"), None),
     }
     with ExitStack() as stack:
+        stack.callback(ports.release)
         cluster_id = "c2ltdWxhdGVkLWNsdXN0ZQ"
         for node_id, (path, choice) in paths.items():
             words = [*KRAFT, "storage", "format", "--config", path, "--cluster-id", cluster_id]

@@ -11,7 +11,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.request_meter import PARTS, TIMED_PER_SECOND_MAX, RequestMeter
 from kraft.wire.rpc_cluster import HeartbeatResponse
-from kraft.wire.server import Request, ServerConnection, ServerLimits
+from kraft.wire.server import TIMINGS_MAX, Request, ServerConnection, ServerLimits
 from tests.broker.harness import BrokerHarness
 from tests.data_plane.plane import Plane, batch, run
 from tests.wire.fakes import RecordingTransport, drain, feed, frame
@@ -102,6 +102,21 @@ def test_of_many_requests_some_are_timed_and_stand_for_all() -> None:
     assert served.meter.every == served.meter.until_timed == 1
 
 
+def test_a_peer_that_never_reads_all_holds_a_bounded_number_of_timings() -> None:
+    served = Served()
+    for _ in range(TIMINGS_MAX + 10):
+        served.send()
+        served.requests.pop().respond(b"")
+        served.meter.second_over()  # so that every request is timed
+    assert len(served.connection._timings) == TIMINGS_MAX
+    drain(served.connection)
+    assert served.part("TotalTimeMs").count == TIMINGS_MAX
+    served.send()
+    served.requests.pop().respond(b"")
+    drain(served.connection)
+    assert served.part("TotalTimeMs").count == TIMINGS_MAX + 1
+
+
 def test_an_answer_counts_once_for_each_struct_that_has_an_error() -> None:
     cls = messages.response_class(ApiKey.OFFSET_COMMIT)
     topic = messages.nested_class(cls, "topics")
@@ -117,6 +132,32 @@ def test_a_handlers_failure_counts_as_an_unknown_server_error() -> None:
     harness.broker.dispatcher._handlers = {int(ApiKey.HEARTBEAT): _failing}
     harness.connect().ask(ApiKey.HEARTBEAT, 4, group_id="g", member_id="m")
     assert list(harness.broker.requests.error_counts()) == [("Heartbeat", "UNKNOWN_SERVER_ERROR", 1)]
+
+
+def test_a_produce_that_is_not_answered_is_no_success_yet() -> None:
+    meter = RequestMeter(lambda: 0)
+    meter.counts[int(ApiKey.PRODUCE) << 16 | 12] += 1
+    assert list(meter.error_counts()) == [], "it may fail still, and a count that falls is a restart for Prometheus"
+
+
+def test_a_fetch_whose_handler_fails_takes_nothing_from_the_successes() -> None:
+    meter = RequestMeter(lambda: 0)
+    meter.fetched_partitions += 5
+    meter.count_error(ApiKey.FETCH, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert set(meter.error_counts()) == {("Fetch", "NONE", 5), ("Fetch", "UNKNOWN_SERVER_ERROR", 1)}
+
+
+def test_a_fetch_that_is_not_decoded_yet_is_neither_a_consumers_nor_a_followers() -> None:
+    meter = RequestMeter(lambda: 0)
+    meter.counts[int(ApiKey.FETCH) << 16 | 12] += 1
+    assert list(meter.request_counts()) == [("Fetch", 12, 1)]
+
+
+def test_an_error_code_of_a_newer_release_counts_as_an_unknown_server_error() -> None:
+    meter = RequestMeter(lambda: 0)
+    meter.count_error(ApiKey.METADATA, 9_999)
+    meter.count_error(ApiKey.METADATA, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert list(meter.error_counts()) == [("Metadata", "UNKNOWN_SERVER_ERROR", 2)]
 
 
 def _failing(*arguments: Any) -> None:
@@ -157,7 +198,7 @@ def test_fetches_of_followers_have_a_name_of_their_own() -> None:
         await plane.until(lambda: "FetchFollower" in meter.times)
         counted = {name: count for name, _, count in meter.request_counts()}
         assert counted["FetchFollower"] == counted["Fetch"] > 0
-        assert counted["FetchConsumer"] == 0
+        assert "FetchConsumer" not in counted
         controller = plane.cluster.node(101).requests
         names = {name for name, _, _ in controller.request_counts()}
         assert "MetadataFetch" in names

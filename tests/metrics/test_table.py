@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
+import resource
+
 import psutil
 import pytest
 
@@ -65,3 +69,22 @@ def test_a_process_shows_what_the_kernel_says_of_it() -> None:
     assert 0 < found["open_fds"] <= found["max_fds"]
     assert b"process_cpu_seconds_total " in metrics.exposition()
     assert b"process_open_fds " in metrics.exposition()
+
+
+def test_a_process_without_a_free_descriptor_is_still_measured() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(used, soft), hard))
+    taken = []
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                taken.append(os.dup(0))
+        found = {name: read() for name, read in USAGE.items()}
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found["open_fds"] == found["max_fds"] == min(used, soft)
+    assert math.isnan(found["resident_memory_bytes"])
+    assert found["cpu_seconds"] > 0

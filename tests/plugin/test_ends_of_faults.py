@@ -14,7 +14,7 @@ from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.layout import FAULT_SOCKET
 from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.cluster.shape import host_name
-from kraft.sim.nemesis import plan
+from kraft.sim.nemesis import on_clusters, plan
 from kraft.sim.nemesis.plan import HANG, Fault
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
@@ -204,7 +204,8 @@ def test_what_is_mended_serves_also_where_a_node_had_been_started_and_not_waited
     assert real_cluster._status(1).state == "ready"
 
 
-def test_a_role_is_waited_for_also_while_no_node_runs() -> None:
+def test_a_role_is_waited_for_also_while_no_node_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_clusters, "MOMENT_MS_MAX", 60_000)  # as long as a node needs to start
     faults = [
         Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=300),
         Fault(at_ms=100, kind=plan.KILL, lane=1, role=plan.ACTIVE_CONTROLLER),

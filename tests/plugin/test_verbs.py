@@ -20,7 +20,7 @@ def test_a_killed_leader_is_replaced_and_comes_back_in_sync(stage: Stage) -> Non
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader = await stage.write(10)
-        assert cluster.isr("orders") == [1, 2, 3]
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
         cluster.kill(leader)
         assert not cluster.is_running(leader)
         await stage.wait_until(lambda: cluster.leader("orders") not in (leader, None))
@@ -78,7 +78,7 @@ def test_a_partition_lasts_until_it_is_healed_also_for_a_broker_that_is_started_
             for number in range(20):
                 await producer.send("orders", b"%d" % number, partition=0)
                 await trio.sleep(0.02)
-        assert cluster.isr("orders") == sorted(others)
+        assert follower not in cluster.isr("orders")
         cluster.heal()
         await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
 
@@ -150,7 +150,7 @@ def test_a_bad_link_lasts_until_it_is_ended_also_for_a_broker_that_is_started_me
             for number in range(20):
                 await producer.send("orders", b"%d" % number, partition=0)
                 await trio.sleep(0.02)
-        assert cluster.isr("orders") == others
+        assert follower not in cluster.isr("orders")
         cluster.join([(leader, follower)])
         cluster.restore(follower, leader)
         await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
@@ -163,8 +163,8 @@ def test_a_link_that_is_a_little_worse_keeps_everybody_in_sync_until_all_is_heal
         cluster = stage.cluster
         leader, follower = await stage.write(1), stage.follower()
         cluster.degrade(leader, follower, latency_ms=20, jitter_ms=20, bytes_per_second=100_000)
-        assert await stage.write(10) == leader
-        assert cluster.isr("orders") == [1, 2, 3]
+        await stage.write(10)
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
         cluster.heal()
         assert not cluster._qualities
         await stage.write(10)
@@ -326,7 +326,7 @@ def test_looking_at_the_cluster_uses_up_no_fault(stage: Stage) -> None:
         await stage.write(1)
         fault = stage.cluster.drop(times=None, client="nobody")
         everything = stage.cluster.fail_next("Metadata", code="LEADER_NOT_AVAILABLE", client="kraft-onlooker")
-        assert stage.cluster.isr("orders") == [1, 2, 3]
+        await stage.wait_until(lambda: stage.cluster.isr("orders") == [1, 2, 3])
         assert (fault.applied, everything.applied) == (0, 0)
 
     stage.play(story)

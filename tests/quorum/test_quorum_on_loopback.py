@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,18 +10,9 @@ from uuid import UUID
 import trio
 
 from kraft.runtime import open_seam
+from tests.ports import hold_ports
 
 from .cluster import Member, config_of
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Cluster:
@@ -31,7 +21,7 @@ class Cluster:
     def __init__(self, nursery: trio.Nursery, folder: Path) -> None:
         self._nursery = nursery
         self._folder = folder
-        addresses = {n: ("127.0.0.1", port) for n, port in enumerate(free_ports(3), start=1)}
+        addresses = {n: ("127.0.0.1", port) for n, port in enumerate(hold_ports(3), start=1)}
         self.members = {
             n: Member(config_of(n, addresses, str(folder / str(n)), is_controller=n <= 3), UUID(int=1000 + n))
             for n in range(1, 5)

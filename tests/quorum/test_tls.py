@@ -11,8 +11,7 @@ import trustme
 from kraft.broker.node.serve import Node, serve
 from kraft.config import NodeConfig
 from kraft.runtime import open_seam
-
-from .test_quorum_on_loopback import free_ports
+from tests.ports import hold_ports
 
 CLUSTER_ID = "A-cluster-behind-TLS-1"
 
@@ -38,7 +37,7 @@ async def test_a_broker_alone_joins_controllers_behind_tls(tmp_path: Path, inter
     authorities, server = tmp_path / "ca.pem", tmp_path / "server.pem"
     authority.cert_pem.write_to_path(str(authorities))
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(server))
-    controller_port, broker_port = free_ports(2)
+    controller_port, broker_port = hold_ports(2)
     shared = {
         "controller.quorum.voters": f"101@127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",

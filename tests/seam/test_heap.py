@@ -5,7 +5,7 @@ import pytest
 
 from kraft.runtime import RuntimeSettings, heap
 from kraft.runtime.heap import CHANGES_MIN, HeapTrim
-from tests.seam.test_runtime import Node, run
+from tests.seam.test_runtime import InFlight, Node, run
 
 MIB = 1 << 20
 
@@ -32,9 +32,9 @@ def test_a_driver_trims_the_heap_when_connections_have_come_and_gone(monkeypatch
     monkeypatch.setattr(heap, "_malloc_trim", lambda: trimmed.append(True))
 
     async def body(node: Node) -> None:
-        await node.dial()  # both ends live in this driver
-        await node.dial()
+        for _ in range(2):
+            await node.dial(InFlight)  # both ends live in this driver
         while not trimmed:
             await node.seam.clock.sleep_ms(1)
 
-    run(body, RuntimeSettings(connections_idle_ms=100))
+    run(body, RuntimeSettings(connections_idle_ms=100), InFlight)

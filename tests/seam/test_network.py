@@ -290,8 +290,9 @@ def test_a_link_policy_decides_how_a_dial_fails(site: AnySite, policy: LinkPolic
     async def body(site: Site) -> None:
         listening = Listening(site)
         site.set_link_policy(5, policy)
+        timeout_ms = 50 if policy is LinkPolicy.HANG else DIAL_TIMEOUT_MS
         with pytest.raises(DialFailed) as failure:
-            await site.client.network.dial(listening.peer(5), Recorder, timeout_ms=50)
+            await site.client.network.dial(listening.peer(5), Recorder, timeout_ms=timeout_ms)
         assert failure.value.outcome is outcome
         await listening.connect(node_id=6)  # other links pass
         site.set_link_policy(5, LinkPolicy.OPEN)

@@ -28,48 +28,57 @@ LISTENER = "PLAINTEXT"
 
 
 class Node:
-    """A seam with one listener on it."""
+    """A seam with one listener on it, whose connections are of this kind."""
 
-    def __init__(self, seam: Seam) -> None:
+    def __init__(self, seam: Seam, kind: type[Recorder] = Recorder) -> None:
         self.seam = seam
+        self._kind = kind
         self.accepted: list[Recorder] = []
         self.bound = seam.network.serve(Binding(LISTENER, Address("127.0.0.1", 0)), self._make)
 
     def _make(self, transport: Transport) -> Recorder:
-        connection = Recorder(transport)
+        connection = self._kind(transport)
         connection.on_heard = echo
         self.accepted.append(connection)
         return connection
 
-    async def dial(self) -> Recorder:
+    async def dial(self, kind: type[Recorder] = Recorder) -> Recorder:
         peer = Peer(None, LISTENER, self.bound.address)
-        near = await self.seam.network.dial(peer, Recorder, timeout_ms=10_000)
+        near = await self.seam.network.dial(peer, kind, timeout_ms=10_000)
         near.say(b"?")
         await near.wait_heard(1)
         return near
 
 
-def run(body: Callable[[Node], Awaitable[None]], settings: RuntimeSettings | None = None) -> None:
+class InFlight(Recorder):
+    """A connection with a request that is not answered yet: it does not idle."""
+
+    in_flight = 1
+
+
+def run(
+    body: Callable[[Node], Awaitable[None]],
+    settings: RuntimeSettings | None = None,
+    kind: type[Recorder] = Recorder,
+) -> None:
     async def main() -> None:
         async with open_seam(node_name="node", settings=settings) as seam:
-            await body(Node(seam))
+            await body(Node(seam, kind))
 
     trio.run(main)
 
 
 def test_a_connection_that_idles_is_closed_and_a_busy_one_is_not() -> None:
     async def body(node: Node) -> None:
-        idle = await node.dial()
-        busy = await node.dial()
-        busy.in_flight = 1  # type: ignore[attr-defined]
-        node.accepted[1].in_flight = 1  # type: ignore[attr-defined]
+        idle, busy = await node.dial(InFlight), await node.dial(InFlight)
+        idle.in_flight = node.accepted[0].in_flight = 0  # type: ignore[attr-defined]
         assert await node.accepted[0].wait_closed() in (CloseReason.IDLE, CloseReason.PEER)
         assert await idle.wait_closed() in (CloseReason.IDLE, CloseReason.PEER)
         assert not busy.reasons
         busy.say(b"!")
         assert await busy.wait_heard(2) == b"?!"
 
-    run(body, RuntimeSettings(connections_idle_ms=60))
+    run(body, RuntimeSettings(connections_idle_ms=60), InFlight)
 
 
 def test_a_listener_rests_when_descriptors_run_out_and_then_accepts() -> None:

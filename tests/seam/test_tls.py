@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +18,7 @@ import trustme
 
 from kraft.config import NodeConfig, TlsConfig
 from kraft.runtime import ClientAuth, TlsConfigError, TlsSettings, open_seam
+from kraft.runtime.certificate import expiry_s
 from kraft.runtime.tls import distinguished_name
 from kraft.seam import (
     Address,
@@ -101,6 +107,63 @@ def test_bytes_pass_in_both_directions(certificates: Certificates) -> None:
         assert await serving.accepted[0].wait_closed() is CloseReason.PEER
 
     run(certificates.serving(), body)
+
+
+def test_handshakes_of_clients_are_counted_by_listener_and_a_scan_of_ports_is_none(certificates: Certificates) -> None:
+    async def body(serving: Serving) -> None:
+        stats = serving.seam.network.stats.listeners[SSL]
+        await serving.dial(certificates.dialling(certificates.client))
+        assert (stats.authenticated, stats.authentications_failed) == (1, 0)
+        with pytest.raises(DialFailed):
+            await serving.dial(TlsSettings(authorities_path=certificates.stranger))
+        with suppress(DialFailed):  # in TLS 1.3 its side may be done before it is refused
+            nameless = await serving.dial(certificates.dialling())
+            await nameless.wait_closed()
+        async with await trio.open_tcp_stream("127.0.0.1", serving.bound.address.port) as scan:
+            await scan.send_all(b"")
+        async with await trio.open_tcp_stream("127.0.0.1", serving.bound.address.port) as plain:
+            await plain.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            while await plain.receive_some():
+                pass
+        assert (stats.authenticated, stats.authentications_failed) == (1, 3)
+
+    run(certificates.serving(ClientAuth.REQUIRED), body)
+
+
+def test_the_expiry_of_a_listeners_certificate_is_that_of_the_file_as_it_is_now(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+
+    def write(text: bytes) -> None:
+        Path(certificates.server).write_bytes(text)
+
+    def replace_server(*days: int) -> float:
+        """Certificates that expire after so many days; when the first does."""
+        ends = [datetime.now(UTC).replace(microsecond=0) + timedelta(days=one) for one in days]
+        issued = [trustme.CA().issue_cert("localhost", not_after=end) for end in ends]
+        texts = [issued[0].private_key_pem.bytes(), *(one.cert_chain_pems[0].bytes() for one in issued)]
+        write(b"".join(texts))
+        return min(ends).timestamp()
+
+    async def body(serving: Serving) -> None:
+        read = serving.seam.network.stats.listeners[SSL].certificate_expiry_s
+        assert read is not None
+        assert read() == first
+        assert read() != replace_server(40, 3)
+        os.utime(certificates.server, ns=(1, 1))  # a stamp of its own, however quick this test is
+        assert 2 < (read() - time.time()) / 86_400 < 3
+        write(b"being written")
+        assert 2 < (read() - time.time()) / 86_400 < 3
+
+    first = replace_server(30)
+    run(certificates.serving(), body)
+
+
+def test_a_certificate_says_when_it_expires_in_either_form_of_time() -> None:
+    for year in (2031, 2049, 2050, 9999):
+        end = datetime(year, 5, 6, 7, 8, 9, tzinfo=UTC)
+        issued = trustme.CA().issue_cert("localhost", not_after=end)
+        assert expiry_s(issued.cert_chain_pems[0].bytes().decode()) == end.timestamp()
+    assert expiry_s("no certificate") == math.inf
 
 
 def test_file_ranges_are_read_and_encrypted(certificates: Certificates, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from kraft.client.spark.predicates import Bounds
 from kraft.client.spark.settings import TableSettings
 from kraft.client.spark.state import StateError, StateRequest, rows_of
-from tests.clusters import free_port
 from tests.spark.exporters import exporter
 
 TEXT = """# HELP kafka_log_size Size of the log.
@@ -37,9 +37,11 @@ def test_each_sample_of_each_endpoint_is_a_row() -> None:
 
 
 def test_an_endpoint_that_does_not_answer_is_an_error_that_names_it() -> None:
-    silent = f"127.0.0.1:{free_port(1)}"
-    with exporter(TEXT) as one, pytest.raises(StateError, match=f"endpoint http://{silent}/metrics does not answer"):
-        read(one, silent)
+    with exporter(TEXT) as one, socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens there
+        silent = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(StateError, match=f"endpoint http://{silent}/metrics does not answer"):
+            read(one, silent)
     with exporter(TEXT, status=500) as broken, pytest.raises(StateError, match="500"):
         read(broken)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Kind, Metrics
+from kraft.broker.node.metrics import Kind, Labelled, Metrics
 from kraft.broker.serving.metrics.quorum import register_metadata_metrics, register_quorum_metrics
 from kraft.broker.serving.metrics.rates import NS_PER_SECOND, Rate
 from kraft.broker.serving.metrics.requests import register_request_metrics
@@ -69,6 +70,32 @@ def _register_connections(node: Node, seam: Seam) -> None:
     metrics.gauge(SERVER, sockets, "outgoing-byte-total", lambda: stats.bytes_sent)
     metrics.gauge(SERVER, sockets, "incoming-byte-rate", node.rates.of(lambda: stats.bytes_received))
     metrics.gauge(SERVER, sockets, "outgoing-byte-rate", node.rates.of(lambda: stats.bytes_sent))
+    _register_authentication(node, seam)
     accepted, closed = node.requests.accepted, node.requests.closed
     metrics.gauge(SERVER, sockets, "connection-creation-rate", node.rates.of(lambda: sum(accepted.values())))
     metrics.gauge(SERVER, sockets, "connection-close-rate", node.rates.of(lambda: sum(closed.values())))
+
+
+def _register_authentication(node: Node, seam: Seam) -> None:
+    """Of clients by TLS, and the certificates that they are shown."""
+    metrics, listeners, sockets = node.metrics, seam.network.stats.listeners, "socket-server-metrics"
+
+    def succeeded() -> Labelled:
+        return [({"listener": name}, one.authenticated) for name, one in listeners.items()]
+
+    def failed() -> Labelled:
+        return [({"listener": name}, one.authentications_failed) for name, one in listeners.items()]
+
+    def expiries() -> Labelled:
+        for name, one in listeners.items():
+            if one.certificate_expiry_s is not None:
+                yield {"listener": name}, one.certificate_expiry_s()
+
+    def rate(counts: Callable[[], Labelled]) -> Rate:
+        return node.rates.of(lambda: sum(count for _, count in counts()))
+
+    metrics.enumerate(SERVER, sockets, "successful-authentication-total", Kind.GAUGE, succeeded)
+    metrics.enumerate(SERVER, sockets, "failed-authentication-total", Kind.GAUGE, failed)
+    metrics.gauge(SERVER, sockets, "successful-authentication-rate", rate(succeeded))
+    metrics.gauge(SERVER, sockets, "failed-authentication-rate", rate(failed))
+    metrics.enumerate("kraft.network", "Listener", "certificate-expiry-timestamp-seconds", Kind.GAUGE, expiries)

@@ -26,17 +26,22 @@ class NotGiven(MetadataLogError):
     """The cluster does not give its metadata log to clients."""
 
 
-class MetadataLog:
-    """The log so far. `read` brings it up to date: only what is new is fetched."""
+class TookTooLong(MetadataLogError):
+    """The log was not given in time."""
 
-    def __init__(self, settings: ConsoleSettings) -> None:
+
+class MetadataLog:
+    """The log so far. `read` brings it up to date: only what is new is fetched, for at most `load_seconds`."""
+
+    def __init__(self, settings: ConsoleSettings, *, load_seconds: float = LOAD_S_MAX) -> None:
         self._settings = settings
+        self._load_seconds = load_seconds
         self._timeline: Timeline | None = None
         self._lock = trio.Lock()
         self.source = ""
 
     async def read(self) -> Timeline:
-        """NotGiven where nobody gives it; KafkaError and the like where the cluster does not answer."""
+        """NotGiven where nobody gives it; TookTooLong, KafkaError and the like where the cluster does not answer."""
         async with self._lock:
             first, end = await self._bounds()
             if self._timeline is None or self._timeline.end_offset > end:
@@ -84,7 +89,7 @@ class MetadataLog:
 
     async def _fetch(self, start: int, end: int) -> list[Entry]:
         entries: list[Entry] = []
-        with trio.fail_after(LOAD_S_MAX):
+        with trio.move_on_after(self._load_seconds) as in_time:
             async with self._settings.consumer() as consumer:
                 await consumer.assign([METADATA_PARTITION], at=start)
                 while consumer.position(METADATA_PARTITION) < end:
@@ -93,4 +98,9 @@ class MetadataLog:
                         for record in await consumer.poll(records_max=5_000, timeout_ms=IDLE_MS)
                         if record.value is not None and record.offset < end
                     ]
+        if in_time.cancelled_caught:
+            raise TookTooLong(
+                f"the cluster gave {len(entries)} events of its metadata log in {self._load_seconds:g} s, and not all "
+                f"up to offset {end}: try again when it is less busy, or see kraft metadata --folder"
+            )
         return entries

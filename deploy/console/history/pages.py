@@ -58,8 +58,8 @@ async def show(request: Request) -> Response:
         before = None if asked.since is None else timeline.image_at(asked.since)
     except NotGiven as problem:
         return render(request, "not_given.html", section=SECTION, why=str(problem))
-    except (BadQuery, MetadataLogError, TimeoutError, *FAILURES) as problem:
-        return render(request, "no_history.html", section=SECTION, status=400, why=str(problem) or "it took too long")
+    except (BadQuery, MetadataLogError, *FAILURES) as problem:
+        return render(request, "no_history.html", section=SECTION, status=400, why=str(problem))
     rows, is_cut = _rows(image, before, asked)
     around = timeline.around(asked.at, EVENTS_BEFORE, EVENTS_AFTER)
     first = timeline.image_at(around[0].offset) if around else image  # it knows topics that have been removed since

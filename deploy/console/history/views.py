@@ -77,6 +77,7 @@ def partitions_page(image: MetadataImage, search: str, number: int) -> Pageful:
     names = [name for name in sorted(image.topics.names, key=_by_name) if search.lower() in name.lower()]
     topics = [topic for topic in (image.topics.get(name) for name in names) if topic is not None]
     total = sum(topic.partition_count for topic in topics)
+    number = min(number, total // PAGE_ROWS)
     first = number * PAGE_ROWS
     rows = islice(_partitions(topics), first, first + PAGE_ROWS)
     return Pageful([_row(name, index, state) for name, index, state in rows], number, total)

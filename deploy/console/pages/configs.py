@@ -132,13 +132,13 @@ def default_of(entry: ConfigEntry) -> str | None:
 
 
 async def _alter(request: Request, owner_path: str) -> Response:
+    """Change one setting. The notice goes through an address, which browsers keep: a value has no place in it."""
     form, resource = form_of(request), _resource(request)
     key = form.get("key", "")
     if form.get("action") == "remove":
         change, text = ConfigChange(ConfigOperation.DELETE, key), f"{key} is removed"
     else:
-        value = form.get("value", "")
-        change, text = ConfigChange(ConfigOperation.SET, key, value), f"{key} is {value}"
+        change, text = ConfigChange(ConfigOperation.SET, key, form.get("value", "")), f"{key} is set"
     await view_of(request).admin.configs.alter(resource, [change])
     query = urlencode({"show": form.get("show", ""), "notice": f"{resource}: {text}."})
     return redirect(f"{owner_path}/configs?{query}")

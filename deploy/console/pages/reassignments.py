@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from kraft.client.admin import LogDirReplica, Reassignment
-from kraft.deploy.console.pages.topics import find_replicas
+from kraft.deploy.console.pages.topics import find_replicas, int_of
 from kraft.deploy.console.paging import cut
 from kraft.deploy.console.rendering import form_of, redirect, render, view_of
 
@@ -65,9 +64,7 @@ def move_row(topic: str, partition: int, move: Reassignment, held: Held) -> Move
 async def cancel(request: Request) -> Response:
     """Give a move up: the replicas stay those from before."""
     form = form_of(request)
-    if not form.get("partition", "").isdecimal():
-        raise HTTPException(400, "which partition? nothing was changed")
-    tp = form.get("topic", ""), int(form["partition"])
+    tp = form.get("topic", ""), int_of(form, "partition")
     problem = (await view_of(request).admin.partitions.reassign({tp: None})).get(tp)
     if problem is not None:
         raise problem

@@ -13,7 +13,8 @@ from starlette.routing import Route
 
 from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo, carry_out, plan_reset
 from kraft.deploy.console.cluster_view import ClusterView, now_ms
-from kraft.deploy.console.messages.query import BadQuery, parse_time_ms
+from kraft.deploy.console.messages.query import OFFSET_MAX, BadQuery, parse_time_ms
+from kraft.deploy.console.pages.topics import NUMBER_MAX
 from kraft.deploy.console.rendering import counted, form_of, redirect, render, view_of
 
 SECTION = "Groups"
@@ -64,12 +65,17 @@ def pack(plan: tuple[PlannedReset, ...]) -> str:
 def unpack(text: str) -> tuple[PlannedReset, ...]:
     """The same from a form. HTTPException if it is not one of `pack`."""
     try:
-        return tuple(
-            PlannedReset(str(topic), int(partition), None if before is None else int(before), int(after))
-            for topic, partition, before, after in json.loads(text)
-        )
-    except (ValueError, TypeError):
-        raise HTTPException(400, "this is no plan; nothing was changed") from None
+        plan = tuple(PlannedReset(*row) for row in json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        plan = None
+    if plan is None or not all(map(_is_of_pack, plan)):
+        raise HTTPException(400, "this is no plan; nothing was changed")
+    return plan
+
+
+def _is_of_pack(one: PlannedReset) -> bool:
+    numbers = ((one.partition, NUMBER_MAX), (one.before or 0, OFFSET_MAX), (one.after, OFFSET_MAX))
+    return isinstance(one.topic, str) and all(type(number) is int and 0 <= number <= most for number, most in numbers)
 
 
 async def reset(request: Request) -> Response:

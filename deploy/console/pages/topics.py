@@ -23,6 +23,9 @@ SECTION = "Topics"
 DETAIL_SECONDS_MAX = 1.5
 """Offsets and sizes are left out of a page if they take longer: a broker may be dead."""
 SORTS = ("name", "partitions", "problems")
+NUMBER_MAX = 2**31 - 1
+FACTOR_MAX = 2**15 - 1
+"""What requests of the protocol hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +200,8 @@ async def create(request: Request) -> Response:
     """Create a topic."""
     form, view = form_of(request), view_of(request)
     name = form.get("name", "").strip()
-    await view.admin.topics.create(
-        NewTopic(name, int_of(form, "partitions", -1), int_of(form, "replication_factor", -1))
-    )
+    factor = int_of(form, "replication_factor", -1, most=FACTOR_MAX)
+    await view.admin.topics.create(NewTopic(name, int_of(form, "partitions", -1), factor))
     await view.refresh()
     return redirect(f"/topics/{name}", f"Topic {name} is created.")
 
@@ -237,21 +239,29 @@ async def move(request: Request) -> Response:
     part = _partition(request)
     tp = part.topic, part.index
     words = form_of(request).get("replicas", "").replace(",", " ").split()
-    if not words or not all(word.isdecimal() for word in words):
+    replicas = [number_of(word) for word in words]
+    if not replicas or None in replicas:
         raise HTTPException(400, "Give the brokers as ids, such as 1,2,3: the first is preferred; nothing was changed")
-    problem = (await view_of(request).admin.partitions.reassign({tp: [int(word) for word in words]})).get(tp)
+    wanted = [one for one in replicas if one is not None]
+    problem = (await view_of(request).admin.partitions.reassign({tp: wanted})).get(tp)
     if problem is not None:
         raise problem
     await view_of(request).refresh()
     return redirect(f"/topics/{part.topic}/{part.index}", f"{part.topic}-{part.index} moves to {', '.join(words)}.")
 
 
-def int_of(form: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """A number of a form; an empty field is the default. HTTPException."""
+def int_of(form: Mapping[str, str], name: str, default: int | None = None, *, most: int = NUMBER_MAX) -> int:
+    """A number of a form, 0 to `most`; an empty field is the default. HTTPException."""
     text = form.get(name, "").strip()
     if not text and default is not None:
         return default
-    try:
-        return int(text)
-    except ValueError:
-        raise HTTPException(400, f"{name} {text!r}: expected a number; nothing was changed") from None
+    found = number_of(text, most)
+    if found is None:
+        raise HTTPException(400, f"{name} {text!r}: expected a number from 0 to {most}; nothing was changed")
+    return found
+
+
+def number_of(text: str, most: int = NUMBER_MAX) -> int | None:
+    """The number that a text is; None for one that is not 0 to `most`."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    return int(text) if is_number and int(text) <= most else None

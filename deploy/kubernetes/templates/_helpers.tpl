@@ -62,7 +62,9 @@ node.id,process.roles,listeners,advertised.listeners,listener.security.protocol.
 {{- range $key, $value := $merged }}
 {{- if has $key (splitList "," (include "kraft.reserved" $)) }}{{ fail (printf "the chart sets %s itself; remove it from config" $key) }}{{ end }}
 {{- if contains "\n" (toString $value) }}{{ fail (printf "config %s has a line break" $key) }}{{ end }}
-{{ $key }}={{ if kindIs "float64" $value }}{{ $value | int64 }}{{ else }}{{ $value }}{{ end }}
+{{- /* Each number of values is a float64, which would be written as 1e+11. */ -}}
+{{- $isWhole := and (kindIs "float64" $value) (eq (floor $value) $value) }}
+{{ $key }}={{ ternary (int64 $value) $value $isWhole | toString | replace "\\" "\\\\" }}
 {{- end }}
 {{- end }}
 

@@ -4,6 +4,8 @@ the loggers of a node that is no broker cannot be reached through brokers. Sourc
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kraft.control import Requester
@@ -21,19 +23,23 @@ SOURCE_LOGGER, TYPE_STRING = 6, 2
 
 
 def describe_loggers(controller: Controller, requester: Requester, message: Any) -> Any:
-    """DescribeConfigs: each resource succeeds or fails alone."""
+    """DescribeConfigs: each resource succeeds or fails alone. A resource may be named once: all loggers for a few bytes
+    each would make a long answer to a short request."""
     cls = messages.response_class(ApiKey.DESCRIBE_CONFIGS)
-    return messages.build(cls, results=[_described(controller, requester, one) for one in message.resources])
+    repeated = _repeated(message.resources)
+    results = [_described(controller, requester, one, is_repeated=_id(one) in repeated) for one in message.resources]
+    return messages.build(cls, results=results)
 
 
 def alter_levels(controller: Controller, requester: Requester, message: Any) -> Any:
     """IncrementalAlterConfigs: each resource succeeds or fails alone. A resource may be named once."""
     cls = messages.response_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     result_class = messages.nested_class(cls, "responses")
-    results = []
+    results, repeated = [], _repeated(message.resources)
     for resource in message.resources:
         error, text = ErrorCode.NONE, None
         try:
+            _check_once(is_repeated=_id(resource) in repeated)
             _check(controller, requester, "ALTER_CONFIGS", resource)
             alter_loggers(controller.config.node_id, resource, validate_only=message.validate_only)
         except RefusedLevels as refused:
@@ -42,11 +48,12 @@ def alter_levels(controller: Controller, requester: Requester, message: Any) -> 
     return messages.build(cls, responses=results)
 
 
-def _described(controller: Controller, requester: Requester, resource: Any) -> Any:
+def _described(controller: Controller, requester: Requester, resource: Any, *, is_repeated: bool) -> Any:
     result_class = messages.nested_class(messages.response_class(ApiKey.DESCRIBE_CONFIGS), "results")
     entry_class = messages.nested_class(result_class, "configs")
     wanted = set(resource.configuration_keys or ())
     try:
+        _check_once(is_repeated=is_repeated)
         _check(controller, requester, "DESCRIBE_CONFIGS", resource)
         levels = logger_levels_of(controller.config.node_id, resource.resource_name)
     except RefusedLevels as refused:
@@ -66,6 +73,19 @@ def _check(controller: Controller, requester: Requester, operation: str, resourc
     if not controller.authorize(requester, operation, "CLUSTER", "kafka-cluster"):
         text = f"{operation} is not allowed on BROKER_LOGGER {resource.resource_name!r}"
         raise RefusedLevels(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+
+
+def _check_once(*, is_repeated: bool) -> None:
+    if is_repeated:
+        raise RefusedLevels(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+
+def _repeated(resources: Iterable[Any]) -> frozenset[tuple[int, str]]:
+    return frozenset(one for one, times in Counter(map(_id, resources)).items() if times > 1)
+
+
+def _id(resource: Any) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
 
 
 def _key(resource: Any) -> dict[str, Any]:

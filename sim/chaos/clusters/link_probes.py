@@ -177,12 +177,17 @@ def _least_of(added: Times, partly: bool) -> Times:
     return Times(added.round_trip_ms / 2, added.close_ms / 2)
 
 
-def _ask(address: Address, told_port: Callable[[int], None] = lambda port: None) -> Times:
+def _ask(
+    address: Address,
+    told_port: Callable[[int], None] = lambda port: None,
+    *,
+    timeout_s: float = ANSWER_SECONDS_MAX,
+) -> Times:
     """`told_port` is called with the local port before there is a connection. OSError if there is no whole answer in
     time."""
     begin = time.monotonic()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
-        connection.settimeout(ANSWER_SECONDS_MAX)
+        connection.settimeout(timeout_s)
         connection.bind(("", 0))
         told_port(connection.getsockname()[1])
         connection.connect((address.host, address.port))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 from contextlib import ExitStack
 
 from kraft.seam import Address
@@ -11,6 +12,8 @@ from kraft.sim.chaos.proxies.links import Link, LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
 
 SECONDS_MAX = 20.0
+DATA_SEGS_IN = 152
+"""Where `tcpi_data_segs_in` is in Linux's `struct tcp_info`."""
 LINKS = ((1, 2), (2, 1), (0, 1), (0, 2), (1, 3), (3, 1), (2, 3), (3, 2))
 
 
@@ -54,6 +57,15 @@ class Rig:
         for _ in range(50):
             exchange(near, far)
 
+    def fill(self, end: socket.socket) -> int:
+        """Send until nothing more is taken, because the other end does not read; the number of bytes."""
+        sent = 0
+        while select.select([], [end], [], 0)[1]:
+            while select.select([], [end], [], 0)[1]:
+                sent += end.send(b"x" * 100_000, socket.MSG_DONTWAIT)
+            self.let_bytes_pass_elsewhere()  # the proxy has taken meanwhile what it takes
+        return sent
+
 
 def exchange(near: socket.socket, far: socket.socket) -> None:
     for one, other in ((near, far), (far, near)):
@@ -72,23 +84,12 @@ def receive(end: socket.socket, count: int) -> bytes:
     return found
 
 
-def receive_pieces(end: socket.socket, count: int) -> list[bytes]:
-    """So many bytes, as they arrive."""
-    pieces: list[bytes] = []
-    while sum(map(len, pieces)) < count:
-        pieces.append(end.recv(count))
-        assert pieces[-1]
-    return pieces
+def segments(end: socket.socket) -> int:
+    """Segments with data that have come so far: also of a reader that was late there are as many as were sent."""
+    (count,) = struct.unpack_from("I", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), DATA_SEGS_IN)
+    return int(count)
 
 
 def is_quiet(end: socket.socket) -> bool:
     """Whether neither bytes nor the end of the connection have arrived."""
     return not select.select([end], [], [], 0)[0]
-
-
-def fill(end: socket.socket) -> int:
-    """Send until nothing more is taken for a while, because the other end does not read; the number of bytes."""
-    sent = 0
-    while select.select([], [end], [], 0.2)[1]:
-        sent += end.send(b"x" * 100_000, socket.MSG_DONTWAIT)
-    return sent

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from kraft.sim.chaos.proxies import server as server_module
+from kraft.sim.chaos.proxies.api import ToxiproxyApi
 from kraft.sim.chaos.proxies.server import LOG_NAME, ToxiproxyError, ToxiproxyServer
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build toxiproxy
 
-DEAF = """#!{python}
-import os, pathlib, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-pathlib.Path({pid_file!r}).write_text(str(os.getpid()))
-print("deaf", flush=True)
-while True:
-    time.sleep(1)
+DEAF = """#!/bin/sh
+trap '' TERM
+echo deaf
+echo $$ > {pid_file}
+while true; do sleep 1; done
 """
 
 
@@ -90,10 +88,19 @@ def test_a_binary_that_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
 def test_a_server_that_neither_answers_nor_ends_on_sigterm_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "START_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(server_module, "START_SECONDS_MAX", 0.1)
     monkeypatch.setattr(server_module, "STOP_SECONDS_MAX", 0.1)
     pid_file = tmp_path / "pid"
-    deaf = executable(tmp_path / "deaf", DEAF.format(python=sys.executable, pid_file=str(pid_file)))
-    with pytest.raises(ToxiproxyError, match=r"does not answer within 1 s; the end of .*: deaf"):
-        ToxiproxyServer(tmp_path, binary=deaf).start()
+    deaf = executable(tmp_path / "deaf", DEAF.format(pid_file=pid_file))
+    server = ToxiproxyServer(tmp_path, binary=deaf)
+    call = ToxiproxyApi.version
+
+    def ask_once_it_runs(api: ToxiproxyApi) -> str:
+        while not (pid_file.exists() and pid_file.read_text()):
+            server.require_running()
+        return call(api)
+
+    monkeypatch.setattr(ToxiproxyApi, "version", ask_once_it_runs)
+    with pytest.raises(ToxiproxyError, match=r"does not answer within 0\.1 s; the end of .*: deaf"):
+        server.start()
     assert not is_running(int(pid_file.read_text()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from kraft.client.admin import Admin, NewTopic
 from kraft.client.core.records import KafkaError
-from kraft.deploy.console.history.log import METADATA_PARTITION
+from kraft.deploy.console.history.log import METADATA_PARTITION, MetadataLog
 from kraft.deploy.launch.control import LocalCluster
 from kraft.wire.error_codes import ErrorCode
 from tests.console.inside import console
@@ -49,6 +49,13 @@ async def test_a_cluster_that_keeps_its_log_to_itself_is_named_as_such(small_clu
         page = await asked.page("/history")
     assert "does not give its metadata log to clients (UNKNOWN_TOPIC_OR_PARTITION)" in page
     assert "Apache Kafka keeps it between its own nodes" in page
+
+
+async def test_a_log_that_is_not_given_in_time_is_explained(small_cluster: LocalCluster) -> None:
+    async with console(small_cluster.bootstrap_servers) as asked:
+        settings = asked.app.state.view.settings
+        asked.app.state.metadata_log = MetadataLog(settings, load_seconds=0)
+        assert "gave 0 events of its metadata log in 0 s" in await asked.page("/history", status=400)
 
 
 class Refusing:

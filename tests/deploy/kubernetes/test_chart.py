@@ -173,6 +173,19 @@ def test_rendered_properties_describe_nodes(helm: str, name: str, stores: dict[s
         assert all(one.host == host for one in config.advertised_listeners)
 
 
+def test_a_value_of_a_key_is_in_the_properties_as_it_was_given(helm: str, tmp_path: Path) -> None:
+    config = {
+        "log.cleaner.min.cleanable.ratio": 0.35,
+        "log.retention.bytes": 107374182400,
+        "auto.create.topics.enable": False,
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?)\\.x$/$1/\\",
+    }
+    data = named(manifests(render(helm, {"config": config}, tmp_path)), "ConfigMap", "a-kraft")["data"]
+    properties = dict(parse_properties(data["broker.properties"]))
+    expected = {key: str(value).lower() if value is False else str(value) for key, value in config.items()}
+    assert {key: properties[key] for key in config} == expected
+
+
 def test_a_changed_configuration_changes_the_pods_and_another_value_does_not(helm: str, tmp_path: Path) -> None:
     def checksums(values: dict[str, Any]) -> tuple[str, ...]:
         rows = of_kind(manifests(render(helm, values, tmp_path)), "StatefulSet")

@@ -22,17 +22,11 @@ import pytest
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
-from tests.deploy.monitoring.expressions import RULES
+from tests.deploy.monitoring.expressions import MONITORING, RULES
 
 SECONDS_MAX = 90
 SHAPE = ClusterLayout(controllers=3, brokers=3)
-PROMETHEUS = """\
-global: {scrape_interval: 500ms, evaluation_interval: 500ms}
-rule_files: [alerts.yml]
-scrape_configs:
-  - job_name: kafka
-    file_sd_configs: [{files: [targets.json]}]
-"""
+CONFIGURATION = MONITORING / "prometheus.yml"
 
 
 def tool(variable: str) -> str:
@@ -51,9 +45,9 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> Non
         time.sleep(0.2)
 
 
-def quick(rules: str) -> str:
-    """The rules, whose alerts need not last for minutes."""
-    return re.sub(r"for: \w+", "for: 1s", rules)
+def quick(text: str) -> str:
+    """The configuration, with a scrape each half second; the rules, whose alerts need not last for minutes."""
+    return re.sub(r"for: \w+", "for: 1s", re.sub(r"_interval: \w+", "_interval: 500ms", text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +64,11 @@ class Observed:
 
     def scrape_all(self) -> None:
         """Scrape each node that runs, where it listens now."""
-        targets = [self.folder.admin_address(node.node_id) for node in SHAPE.nodes()]
+        addresses = [self.folder.admin_address(node.node_id) for node in SHAPE.nodes()]
         draft = self.home / "targets.tmp"
-        draft.write_text(json.dumps([{"targets": [address for address in targets if address]}]))
-        draft.replace(self.home / "targets.json")
+        draft.write_text(json.dumps([{"targets": [address for address in addresses if address]}]))
+        (self.home / "targets").mkdir(exist_ok=True)
+        draft.replace(self.home / "targets" / "local.yml")
 
     def ask(self, path: str, **query: str) -> Any:
         """The data of an answer of Prometheus."""
@@ -85,6 +80,13 @@ class Observed:
             if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it starts still
                 raise
             raise AssertionError(f"{path} {query}: {error.read().decode()}") from None
+
+    def has_started(self) -> bool:
+        try:
+            self.ask("status/buildinfo")
+        except OSError:
+            return False
+        return True
 
     def samples(self, expression: str) -> list[dict[str, Any]]:
         return list(self.ask("query", query=expression)["result"])
@@ -119,9 +121,9 @@ def observed(home: Path, *settings: str) -> Iterator[Observed]:
     try:
         one = Observed(kraft, home, port + 200)
         one.scrape_all()
-        (home / "prometheus.yml").write_text(PROMETHEUS)
+        (home / "prometheus.yml").write_text(quick(CONFIGURATION.read_text()))
         (home / "alerts.yml").write_text(quick(RULES.read_text()))
-        with _prometheus(program, home, port + 200) as process:
+        with prometheus(program, home, port + 200) as process:
             wait_until(lambda: _is_up(one), lambda: (process.poll(), (home / "log").read_text()[-2000:]))
             yield one
     finally:
@@ -136,7 +138,8 @@ def _is_up(one: Observed) -> bool:
 
 
 @contextmanager
-def _prometheus(program: str, home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def prometheus(program: str, home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run it with the prometheus.yml of this folder, until the block ends."""
     command = [program, f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'series'}"]
     with (home / "log").open("wb") as log:
         address = f"--web.listen-address=127.0.0.1:{port}"

@@ -99,6 +99,8 @@ NODE = (
             "connection-count": "Open connections.",
             "connection-creation-total": "Connections accepted.",
             "connection-close-total": "Connections that ended.",
+            "successful-authentication-total": "TLS handshakes that clients completed.",
+            "failed-authentication-total": "TLS handshakes of clients that failed. A closed connection is none.",
         },
         labels=("listener",),
     ),
@@ -122,7 +124,20 @@ NODE = (
             "outgoing-byte-rate": "Bytes sent per second.",
             "connection-creation-rate": "Connections accepted per second.",
             "connection-close-rate": "Connections that ended, per second.",
+            "successful-authentication-rate": "TLS handshakes that clients completed, per second.",
+            "failed-authentication-rate": "TLS handshakes of clients that failed, per second.",
         },
+    ),
+    *rows(
+        "kraft.network",
+        "Listener",
+        GAUGE,
+        BOTH,
+        {
+            "certificate-expiry-timestamp-seconds": "When the certificate that the next client is shown, or one of its "
+            "chain, expires; s since 1970. Only of listeners with TLS.",
+        },
+        labels=("listener",),
     ),
     *rows(
         "kraft.runtime",

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-configs is not in this image. Use: kraft configs --help" >&2
-exit 1
+# kafka-configs by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-configs "$@"

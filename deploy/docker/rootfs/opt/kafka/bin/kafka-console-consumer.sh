@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-console-consumer is not in this image. Use: kraft consume --help" >&2
-exit 1
+# kafka-console-consumer by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-console-consumer "$@"

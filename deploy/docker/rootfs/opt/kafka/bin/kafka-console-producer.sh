@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-console-producer is not in this image. Use: kraft produce --help" >&2
-exit 1
+# kafka-console-producer by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-console-producer "$@"

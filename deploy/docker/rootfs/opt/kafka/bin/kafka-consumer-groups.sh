@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-consumer-groups is not in this image. Use: kraft groups --help" >&2
-exit 1
+# kafka-consumer-groups by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-consumer-groups "$@"

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-dump-log is not in this image. Use: kraft log --help" >&2
-exit 1
+# kafka-dump-log by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-dump-log "$@"

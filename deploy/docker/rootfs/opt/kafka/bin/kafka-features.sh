@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-features is not in this image. Use: kraft features --help" >&2
-exit 1
+# kafka-features by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-features "$@"

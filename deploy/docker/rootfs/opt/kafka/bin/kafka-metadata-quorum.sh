@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-metadata-quorum is not in this image. Use: kraft quorum --help" >&2
-exit 1
+# kafka-metadata-quorum by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-metadata-quorum "$@"

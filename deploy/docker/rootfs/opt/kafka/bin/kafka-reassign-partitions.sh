@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-reassign-partitions is not in this image. Use: kraft partitions --help" >&2
-exit 1
+# kafka-reassign-partitions by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-reassign-partitions "$@"

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-echo "kafka-topics is not in this image. Use: kraft topics --help" >&2
-exit 1
+# kafka-topics by the command kraft.
+exec python -m kraft.deploy.kafka_tools kafka-topics "$@"

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Build the image without a registry of images and without Docker, run it, and let testcontainers and podman-compose start it.
+#
+#   deploy/check/image.sh [run | testcontainers | compose]…     all three when none is named
+#
+# Debian packages make the base and bring the tools (podman, buildah, runc, mmdebstrap, netavark, aardvark-dns); needs root.
+# Everything lies in one folder under TMPDIR. What runs has process ids, mounts and, after the build, a network of its own.
+# All of that ends with this script, also when it is killed. KRAFT_IMAGE_BASE=FILE keeps the base's tar archive there for
+# the next run, which is two minutes shorter then.
+set -o errexit -o nounset -o pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+parts="$root/deploy/check/image"
+cd "$root"
+[ "$(id -u)" = 0 ] || { echo "image.sh needs root: the base is made of Debian packages in a chroot" >&2; exit 1; }
+"$parts/tools.sh"
+
+work="$(mktemp -d "${TMPDIR:-/tmp}/kraft-image.XXXXXX")"
+chmod 755 "$work"
+# The guard outlives this script, however that ends, and removes what it made.
+setsid bash -c 'tail --pid="$1" -f /dev/null; for _ in 1 2 3 4 5; do rm -rf "$2" && exit; sleep 1; done' \
+  guard "$$" "$work" > /dev/null 2>&1 < /dev/null &
+export WORK="$work" IMAGE=localhost/kraft:8.1.0
+. "$parts/engine.sh"
+
+alone() { # alone OPTION-OF-UNSHARE SCRIPT: in a process namespace that ends with this script
+  setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc "$@"
+}
+alone "$parts/build.sh"
+[ $# -gt 0 ] || set -- run testcontainers compose
+for part in "$@"; do
+  echo "== image: $part"
+  [ ! -x "$parts/$part-install.sh" ] || alone "$parts/$part-install.sh"
+  alone --net "$parts/$part.sh"
+done

@@ -1,0 +1,47 @@
+"""When a certificate expires. `ssl` tells that of a peer's certificate, and not of those that a context has loaded.
+
+Source: RFC 5280, 4.1 (the fields of a certificate), 4.1.2.5 (its two forms of time).
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+from datetime import UTC, datetime
+
+_PEM = re.compile("-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17
+
+
+def expiry_s(pem: str) -> float:
+    """When the first of the certificates in a PEM text expires; seconds since 1970. Infinite if there is
+    none."""
+    return min((_expiry_s(binascii.a2b_base64(text)) for text in _PEM.findall(pem)), default=math.inf)
+
+
+def _expiry_s(der: bytes) -> float:
+    _, at, _ = _element(der, 0)  # the certificate
+    _, at, _ = _element(der, at)  # what is signed of it
+    tag, _, end = _element(der, at)
+    if tag == _VERSION:
+        at = end
+    for _ in ("serial number", "signature", "issuer"):
+        _, _, at = _element(der, at)
+    _, at, _ = _element(der, at)  # validity
+    _, _, at = _element(der, at)  # its begin
+    tag, start, end = _element(der, at)
+    text = der[start:end].decode("ascii")
+    if tag == _UTC_TIME:
+        text = ("19" if text >= "5" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Tag, start and end of the content of the element at `at`."""
+    length = der[at + 1]
+    start = at + 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(der[at + 2 : start])
+    return der[at], start, start + length

@@ -1,0 +1,35 @@
+"""Ports for nodes that a test starts itself: no other process gets them until the module of the test has ended.
+
+A port that was merely free a moment ago may be bound by a test of another worker before the node binds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from kraft.sim.chaos.clusters import held_ports
+
+_HELD = ExitStack()
+
+
+def hold_block(offsets: Iterable[int]) -> int:
+    """A first port such that it and the ports at these distances from it are held. Listeners may bind them."""
+    first, ports = held_ports.hold_ports(offsets)
+    _HELD.callback(ports.release)
+    return first
+
+
+def hold_ports(count: int) -> range:
+    """So many consecutive ports."""
+    first = hold_block(range(count))
+    return range(first, first + count)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def release_ports() -> Iterator[None]:
+    """Release what a module has held. A conftest imports it for its folder."""
+    yield
+    _HELD.close()
