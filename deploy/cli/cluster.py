@@ -68,6 +68,9 @@ def up(
     console: Annotated[
         bool, typer.Option("--console", help="Run kraft console beside it, at http://127.0.0.1:8480.")
     ] = False,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let the pages of --console change the cluster and make faults.")
+    ] = False,
     background: Annotated[bool, typer.Option("--background", help="Return once the cluster is ready.")] = False,
     log_level: Annotated[
         str, typer.Option(help="debug, info, warning or error.", autocompletion=complete_log_level)
@@ -92,8 +95,8 @@ def up(
     from kraft.deploy.launch.streams import outlive_readers
 
     outlive_readers()
-    if console:
-        _check_console(background)
+    if console or allow_changes:
+        _check_console(console, background)
     cluster = _launch(data, given, log_level)
     for notice in cluster.notices:
         warn(notice)
@@ -104,26 +107,28 @@ def up(
             is_known = _is_known(cluster)
             announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
-        with _console(cluster, as_json) if console else nullcontext():
+        with _console(cluster, allow_changes, as_json) if console else nullcontext():
             stay(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()
         raise
 
 
-def _check_console(background: bool) -> None:
+def _check_console(is_wanted: bool, background: bool) -> None:
     """CommandFailed, before anything is started, where a console cannot run beside the cluster."""
     from kraft.deploy.cli.console import require_extra
 
+    if not is_wanted:
+        raise CommandFailed("--allow-changes is for the pages of --console: give both", code=EXIT_USAGE)
     if background:
         raise CommandFailed("--console ends with kraft up: with --background run kraft console", code=EXIT_USAGE)
     require_extra()
 
 
-def _console(cluster: LocalCluster, as_json: bool) -> AbstractContextManager[None]:
+def _console(cluster: LocalCluster, allow_changes: bool, as_json: bool) -> AbstractContextManager[None]:
     from kraft.deploy.cli.console_beside import console_beside
 
-    return console_beside(cluster, as_json=as_json)
+    return console_beside(cluster, allow_changes=allow_changes, as_json=as_json)
 
 
 def _is_known(cluster: LocalCluster) -> bool:

@@ -128,7 +128,7 @@ CONTROLLER_OPTION = (
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where a verb's cluster is, and the client settings given for it, by Kafka's names. `if_silent`: what to do if
-    nobody answers there."""
+    nobody answers there. `is_given`: the address was given, and not found by what runs here."""
 
     bootstrap_servers: str
     settings: Mapping[str, str]
@@ -136,6 +136,7 @@ class Connection:
     if_silent: str
     asks_controllers: bool = False
     """`bootstrap_servers` are controllers."""
+    is_given: bool = True
 
     @property
     def timeout_ms(self) -> int:
@@ -291,8 +292,9 @@ def _connection(
             text = "--bootstrap-server and --bootstrap-controller are given: expected one of them"
             raise CommandFailed(text, code=EXIT_USAGE)
         return Connection(bootstrap_controller, settings, timeout_ms, IS_THE_CONTROLLER_UP, asks_controllers=True)
-    servers, if_silent = whom_to_ask(bootstrap_server or named)
-    return Connection(servers, settings, timeout_ms, if_silent)
+    given_servers = bootstrap_server or named
+    servers, if_silent = whom_to_ask(given_servers)
+    return Connection(servers, settings, timeout_ms, if_silent, is_given=given_servers is not None)
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,12 @@ def console(
     ] = False,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DIR", help="Folder of a local cluster: its metadata log, faults and metrics."),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Folder of a local cluster, which is the one shown unless an address is given: its metadata log, "
+            "faults and metrics; default: of those that run, the one started last.",
+        ),
     ] = None,
     metrics: Annotated[
         list[str] | None,
@@ -69,7 +75,8 @@ def console(
 
     if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
         raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
-    folder, addresses = _folder(data), _addresses(metrics or [])
+    connection, folder = _located(connection, data)
+    addresses = _addresses(metrics or [])
     try:
         listener = bound_socket(host, port)
     except CannotListen as problem:
@@ -127,15 +134,26 @@ def require_extra() -> None:
         raise CommandFailed(f"the console needs {', '.join(missing)}: pip install 'pykraft[console]'", code=EXIT_USAGE)
 
 
-def _folder(data: str | None) -> Path | None:
-    from kraft.deploy.launch.folder import ClusterFolder
+def _located(connection: Connection, data: str | None) -> tuple[Connection, Path | None]:
+    """The cluster shown, and its folder if it is known. Without an address it is the folder's own cluster; without a
+    folder either, the one that verbs act on."""
+    from kraft.deploy.launch.errors import LaunchError
+    from kraft.deploy.launch.folder import ClusterFolder, last_folder
 
+    if data is None and connection.is_given:
+        return connection, None
     if data is None:
-        return None
+        try:
+            folder = last_folder()
+        except LaunchError:
+            return connection, None
+        return connection, folder.path if folder.runs else None
     folder = ClusterFolder(data)
     if not folder.exists():
         raise CommandFailed(f"--data {data}: there is no cluster of kraft up", code=EXIT_USAGE)
-    return folder.path
+    if connection.is_given:
+        return connection, folder.path
+    return replace(connection, bootstrap_servers=folder.read()[0].bootstrap_servers()), folder.path
 
 
 def _addresses(entries: list[str]) -> dict[int, str]:

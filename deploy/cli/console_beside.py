@@ -23,12 +23,13 @@ END_SECONDS_MAX = 5.0
 
 
 @contextmanager
-def console_beside(cluster: LocalCluster, *, as_json: bool) -> Iterator[None]:
-    """A read-only console of this cluster while the context lives, at its usual port or at a free one."""
+def console_beside(cluster: LocalCluster, *, allow_changes: bool, as_json: bool) -> Iterator[None]:
+    """A console of this cluster while the context lives, at its usual port or at a free one."""
     port = PORT if is_free(PORT) else 0
     command = [sys.executable, "-m", "kraft.deploy.cli", "console", "--end-with-stdin", "--json", "--port", str(port)]
     where = ["--bootstrap", cluster.bootstrap_servers, "--data", str(cluster.folder.path)]
-    process = subprocess.Popen([*command, *where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    mode = ["--allow-changes"] if allow_changes else []
+    process = subprocess.Popen([*command, *where, *mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,19 +23,29 @@ SCRAPE_TIMEOUT_MS = 3_000
 ANSWER_BYTES_MAX = 16 * 1_048_576
 ADDRESS_FILE = "admin.address"
 
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A sample; with `is_rate`, its rate per second is shown instead of its value. `unit` is that of what is shown."""
+
+    sample: str
+    unit: str = ""
+    is_rate: bool = False
+
+
 SERIES = MappingProxyType(
     {
-        "Bytes in": ("kafka_server_brokertopicmetrics_bytesinpersec_total", True),
-        "Bytes out": ("kafka_server_brokertopicmetrics_bytesoutpersec_total", True),
-        "Messages in": ("kafka_server_brokertopicmetrics_messagesinpersec_total", True),
-        "Produce p99, ms": ('kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}', False),
-        "Partitions": ("kafka_server_replicamanager_partitioncount", False),
-        "Under-replicated": ("kafka_server_replicamanager_underreplicatedpartitions", False),
-        "CPU": ("process_cpu_seconds_total", True),
-        "Memory, bytes": ("process_resident_memory_bytes", False),
+        "Bytes in": Series("kafka_server_brokertopicmetrics_bytesinpersec_total", "B/s", is_rate=True),
+        "Bytes out": Series("kafka_server_brokertopicmetrics_bytesoutpersec_total", "B/s", is_rate=True),
+        "Messages in": Series("kafka_server_brokertopicmetrics_messagesinpersec_total", "/s", is_rate=True),
+        "Produce p99": Series('kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}', "ms"),
+        "Partitions": Series("kafka_server_replicamanager_partitioncount"),
+        "Under-replicated": Series("kafka_server_replicamanager_underreplicatedpartitions"),
+        "CPU": Series("process_cpu_seconds_total", "of a core", is_rate=True),
+        "Memory": Series("process_resident_memory_bytes", "B"),
     }
 )
-"""Title → sample, and whether its rate per second is shown instead of its value."""
+"""By title."""
 
 
 class NodeMetrics:
@@ -77,11 +88,12 @@ class NodeMetrics:
         """Note what a node said at a time."""
         before = self._last.get(node_id)
         self._last[node_id] = time_s, values
-        for title, (name, is_rate) in SERIES.items():
+        for title, series in SERIES.items():
+            name = series.sample
             if name not in values:
                 continue
             value = values[name]
-            if is_rate:
+            if series.is_rate:
                 if before is None or name not in before[1] or time_s <= before[0]:
                     continue
                 value = max(0.0, value - before[1][name]) / (time_s - before[0])
@@ -104,7 +116,7 @@ def local_addresses(folder: Path) -> dict[int, str]:
 
 def parse_samples(text: str) -> dict[str, float]:
     """The samples of a Prometheus text that SERIES names, those that are numbers; their labels are put in order."""
-    names = {name.partition("{")[0] for name, _ in SERIES.values()}
+    names = {series.sample.partition("{")[0] for series in SERIES.values()}
     found: dict[str, float] = {}
     for line in text.splitlines():
         key, _, value = line.rpartition(" ")

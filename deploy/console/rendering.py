@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,7 +19,9 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from kraft.deploy.console.cluster_view import ClusterView
 from kraft.deploy.console.guard import FORM
+from kraft.deploy.console.node_metrics import SERIES
 from kraft.deploy.console.sparkline import sparkline
+from kraft.seam.ids import encode_uuid
 
 HERE = Path(__file__).parent
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -34,7 +37,15 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "counted": counted, "bytes": size, "time": clock_time, "ago": ago}
+    environment.filters |= {
+        "number": number,
+        "counted": counted,
+        "bytes": size,
+        "time": clock_time,
+        "ago": ago,
+        "metric": metric,
+        "id": shown_id,
+    }
     environment.globals |= {"sparkline": lambda *values, **more: Markup(sparkline(*values, **more))}
     return environment
 
@@ -103,6 +114,21 @@ def size(value: float | None) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} {UNITS[-1]}"
+
+
+def metric(value: float, title: str) -> str:
+    """The value of a series of SERIES in its unit."""
+    unit = SERIES[title].unit
+    if unit in ("B", "B/s"):
+        return size(value) + unit[1:]
+    if unit == "of a core":
+        return f"{value:.0%} {unit}"
+    return f"{number(value)} {unit}".strip()
+
+
+def shown_id(value: UUID | None) -> str:
+    """An id as Kafka's tools write it; – for none."""
+    return "–" if value is None else encode_uuid(value)
 
 
 def clock_time(time_ms: int | None) -> str:

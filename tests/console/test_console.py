@@ -7,12 +7,15 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
 
+from kraft.deploy.cli.connection import Connection
+from kraft.deploy.cli.console import _located
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.console.consoles import WAIT_SECONDS_MAX, Console, console_running
 from tests.deploy.clusters import Command, free_port
@@ -51,7 +54,7 @@ def test_pages_show_the_cluster(console: Console) -> None:
     assert 'href="/topics/orders"' not in console.page("/topics?q=nosuch")
     assert ">3<" in console.page("/topics/orders")
     assert "preferred" in console.page("/topics/orders/0")
-    assert "nothing is being moved" in console.page("/reassignments")
+    assert "no partition is being moved" in console.page("/reassignments")
     for path in ("/partitions", "/nodes", "/nodes/1", "/nodes/101", "/nodes/1/configs?show=all", "/nodes/all/configs"):
         console.page(path)
     for path, text in (
@@ -141,17 +144,35 @@ def test_a_port_that_is_taken_is_refused(console: Console, kraft: Command, boots
     assert "expected NODE=HOST:PORT" in kraft.run("console", "-b", bootstrap, "--port", "0", "--metrics", "x", code=2)
 
 
+@pytest.mark.parametrize("options", [("--data", "FOLDER"), ()])
+def test_without_an_address_the_console_shows_the_local_cluster_with_its_folder(
+    kraft: Command, bootstrap: str, options: tuple[str, ...]
+) -> None:
+    folder = str(kraft.json("status")["data"])
+    elsewhere = Connection("other:9092", {}, None, "")
+    assert _located(elsewhere, folder) == (elsewhere, Path(folder))
+    assert _located(replace(elsewhere, is_given=False), folder)[0].bootstrap_servers == bootstrap
+    given = [folder if one == "FOLDER" else one for one in options]
+    with kraft.watch("console", "--port", "0", "--json", *given) as lines:
+        told = json.loads(lines.readline())
+        assert told["bootstrap"] == bootstrap
+        Console(told["url"]).wait("/nodes/1", lambda text: "Memory · " in text)
+
+
 @pytest.mark.slow
 def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
     command = Command(tmp_path / "state")
-    with command.watch("up", "--combined", "1", "--port", "0", "--console", "--json") as lines:
+    options = ("--console", "--allow-changes", "--fault-control", "--json")
+    with command.watch("up", "--combined", "1", "--port", "0", *options) as lines:
         told = json.loads(lines.readline())
         where = json.loads(lines.readline())
         assert where["ready"] is True
         assert "Overview" in Console(told["console"]).page("/")
+        assert "Kill node 1" in Console(told["console"]).page("/faults")
         command.run("down", "--data", where["data"])
         assert lines.read() == ""
     assert "--background" in command.run("up", "--console", "--background", code=2)
+    assert "--console: give both" in command.run("up", "--allow-changes", code=2)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -29,7 +30,7 @@ from kraft.deploy.console.pages.reassignments import move_row
 from kraft.deploy.console.pages.resets import read_rule
 from kraft.deploy.console.pages.topics import choose_partitions, topic_rows
 from kraft.deploy.console.paging import cut
-from kraft.deploy.console.rendering import ago, clock_time, counted, number, size
+from kraft.deploy.console.rendering import ago, clock_time, counted, metric, number, shown_id, size
 from kraft.deploy.console.settings import plain_settings
 from kraft.deploy.console.snapshot import Severity, Snapshot, find_alarms
 from kraft.deploy.console.sparkline import sparkline
@@ -196,6 +197,10 @@ def test_a_sparkline_stays_within_its_box_and_escapes_its_label() -> None:
 
 def test_values_are_shown_for_people() -> None:
     assert [number(one) for one in (None, 1234567, 0.5, 1234.5)] == ["–", "1,234,567", "0.50", "1,234"]
+    shown = [metric(*one) for one in ((2048.0, "Bytes in"), (2048.0, "Memory"), (0.014, "CPU"), (6.8, "Produce p99"))]
+    assert shown == ["2.0 KiB/s", "2.0 KiB", "1% of a core", "6.80 ms"]
+    assert [metric(3.0, "Messages in"), metric(3.0, "Partitions")] == ["3 /s", "3"]
+    assert [shown_id(None), shown_id(UUID(int=1))] == ["–", "AAAAAAAAAAAAAAAAAAAAAQ"]
     assert [size(one) for one in (None, 10, 1536, 3 * 1024**3)] == ["–", "10 B", "1.5 KiB", "3.0 GiB"]
     assert [ago(one) for one in (5, 90_000, 600_000, 10_000_000, 864_000_000)] == [
         "now",

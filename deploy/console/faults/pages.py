@@ -77,7 +77,7 @@ def _why_not(request: Request) -> str:
     if settings.data is None:
         return (
             "Faults are made at processes of a local cluster, and no folder of one was given: start the cluster with "
-            "kraft up --fault-control, and the console with --data and its folder."
+            "kraft up --fault-control, and the console with --data and its folder, or without an address."
         )
     if not settings.allow_changes:
         return "This console is read-only: start it with --allow-changes to make or end faults."

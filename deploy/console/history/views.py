@@ -53,7 +53,7 @@ class Pageful:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """`mark`: + came, - went, ~ changed."""
+    """`mark`: + added, - removed, ~ changed."""
 
     mark: str
     path: str

@@ -19,7 +19,7 @@ from kraft.deploy.console.rendering import render, view_of
 from kraft.deploy.console.snapshot import Snapshot
 
 SECTION = "Nodes"
-SERIES_IN_LIST = ("CPU", "Bytes in", "Produce p99, ms")
+SERIES_IN_LIST = ("CPU", "Bytes in", "Produce p99")
 
 
 @dataclass(frozen=True, slots=True)

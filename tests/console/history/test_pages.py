@@ -27,7 +27,7 @@ async def test_the_cluster_is_shown_as_it_was_and_what_changed_since(small_clust
         then = await asked.page(f"/history?search=after-it&at={begin}")
         assert "None of a topic with “after-it” in its name" in then
         changed = await asked.page(f"/history?at={end}&since={begin}")
-        assert "came topics / after-it" in changed
+        assert "added topics / after-it" in changed
         assert "before-it" not in changed.partition("Events around")[0]
         assert "PartitionChange" in changed or "Partition after-it-0" in changed
 

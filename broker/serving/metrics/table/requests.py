@@ -147,7 +147,18 @@ NODE = (
         {
             "Passes": "Passes of the event loop.",
             "LongSteps": "Passes that took more than 20 ms.",
-            "LongestStepMs": "The longest pass.",
+            "LongestStepMs": "The longest pass, with what it waited for a processor (WaitedForCpuMs).",
+        },
+    ),
+    *rows(
+        "kraft.runtime",
+        "Loop",
+        COUNTER,
+        BOTH,
+        {
+            "CpuMs": "Milliseconds that the event loop's thread ran on a processor.",
+            "WaitedForCpuMs": "Milliseconds that the event loop's thread had to wait for a processor, because others "
+            "had them all.",
         },
     ),
 )
