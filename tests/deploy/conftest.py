@@ -10,9 +10,6 @@ import pytest
 
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
-from tests.ports import release_ports
-
-__all__ = ["release_ports"]
 
 
 @pytest.fixture(scope="module")
