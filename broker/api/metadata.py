@@ -17,14 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import trio
-
 from kraft.broker.api.answers import answer, kind, read, respond
 from kraft.broker.api.metadata_partitions import PartitionsWriter
 from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
 from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.node.session import Session
-from kraft.broker.node.turns import TURN_NS_MAX, Steps
+from kraft.broker.node.turns import Steps
 from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
@@ -46,7 +44,7 @@ FIRST_WITH_LISTENER_ERRORS = 6
 WITH_CLUSTER_OPERATIONS = range(8, 11)
 
 PARTITIONS_AT_ONCE_MAX = 10_000
-"""An answer with more partitions is made in turns."""
+"""An answer with more partitions is made in steps."""
 
 STEP_TOPICS = 256
 """An answer about more topics that are named is made in steps."""
@@ -64,9 +62,8 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
 
     def reply(lost: frozenset[int]) -> None:
         made = _MetadataReply(broker, request, session, message, lost)
-        if made.is_long:
-            broker.answer_later(request, reply_in_turns, made)
-        elif len(message.topics or ()) > STEP_TOPICS:
+        made.create_missing()
+        if made.is_long or len(message.topics or ()) > STEP_TOPICS:
             broker.go_on(request, reply_in_steps(made))
         else:
             respond_with(made)
@@ -74,11 +71,6 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
     def reply_in_steps(made: _MetadataReply) -> Steps:
         yield from made.describe_topics()
         respond_with(made)
-
-    async def reply_in_turns(made: _MetadataReply) -> None:
-        await made.write_partitions()
-        if not request.is_answered:
-            respond_with(made)
 
     def respond_with(made: _MetadataReply) -> None:
         response = made.build()
@@ -149,6 +141,8 @@ class _MetadataReply:
         self.lost = lost
         self.partitions = PartitionsWriter(ApiKey.METADATA, self.version)
         self.topics: list[Any] | None = None
+        self.missing: dict[str, Any] = {}
+        """What is said of each topic that is named and not there."""
         self.is_long = self._is_long()
         """More partitions are told than one step of the loop should write."""
 
@@ -170,16 +164,18 @@ class _MetadataReply:
         found = (topics.get_by_id(one.topic_id) if one.name is None else topics.get(one.name) for one in wanted)
         return {topic.topic_id: topic for topic in found if topic is not None}.values()
 
-    async def write_partitions(self) -> None:
-        """Write those of all topics that are told, in turns: `build` then finds their bytes."""
-        clock = self.broker.seam.clock
-        end_ns = clock.monotonic_ns() + TURN_NS_MAX
-        for topic in self._known_topics():
-            if self._may(Operation.DESCRIBE, topic.name):
-                for _ in self.partitions.write(topic, self._partition):
-                    if clock.monotonic_ns() >= end_ns:
-                        await trio.lowlevel.checkpoint()
-                        end_ns = clock.monotonic_ns() + TURN_NS_MAX
+    def describe_topics(self) -> Steps:
+        """Describe all topics of the answer, in steps: `build` then finds them."""
+        if self.is_long:
+            for topic in self._known_topics():
+                if self._may(Operation.DESCRIBE, topic.name):
+                    yield from self.partitions.write(topic, self._partition)
+        topics = []
+        for number, topic in enumerate(self._topics(), 1):
+            topics.append(topic)
+            if not number % STEP_TOPICS:
+                yield
+        self.topics = topics
 
     def build(self) -> Any:
         """The whole response, newest class."""
@@ -190,15 +186,6 @@ class _MetadataReply:
             controller_id=self._controller_id(),
             topics=self.topics if self.topics is not None else tuple(self._topics()),
         )
-
-    def describe_topics(self) -> Steps:
-        """Describe the topics that the request names, in steps: `build` then finds them."""
-        topics = []
-        for number, topic in enumerate(self._topics(), 1):
-            topics.append(topic)
-            if not number % STEP_TOPICS:
-                yield
-        self.topics = topics
 
     def _controller_id(self) -> int:
         """Any broker that is alive: whoever is asked forwards to the active controller."""
@@ -259,37 +246,44 @@ class _MetadataReply:
                 yield self._described(topic)
 
     def _topics_by_name(self, names: Iterable[str]) -> Iterator[Any]:
-        missing: list[str] = []
         for name in names:
+            if name in self.missing:
+                continue
             topic = self.image.topics.get(name)
-            if not self._may(Operation.DESCRIBE, name):
+            if topic is None or not self._may(Operation.DESCRIBE, name):
                 yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
-            elif topic is None:
-                missing.append(name)
             else:
                 yield self._described(topic)
-        if missing:
-            yield from self._missing(missing)
+        yield from self.missing.values()
 
-    def _missing(self, names: list[str]) -> Iterator[Any]:
-        creates = self.message.allow_auto_topic_creation and self.broker.dynamic_configs.boolean(
-            "auto.create.topics.enable"
+    def create_missing(self) -> None:
+        """Decide what is said of the topics that are named and not there, and start to create those that may be: at
+        once, for an answer that is made in steps is dropped when its client goes."""
+        wanted = self.message.topics or ()
+        if self._refusal(wanted) is not None or any(_is_id(topic.topic_id) for topic in wanted):
+            return
+        topics, names = self.image.topics, dict.fromkeys(topic.name for topic in wanted)
+        missing = [name for name in names if topics.get(name) is None and self._may(Operation.DESCRIBE, name)]
+        creates = (
+            bool(missing)
+            and self.message.allow_auto_topic_creation
+            and self.broker.dynamic_configs.boolean("auto.create.topics.enable")
         )
         may_create_all = creates and self.broker.gates.authorize_cluster(self.session, Operation.CREATE)
         creatable: list[str] = []
-        for name in names:
+        for name in missing:
             if name == METADATA_TOPIC and self.broker.metadata_topic.may_read(self.session):
-                yield self._metadata_topic()
+                self.missing[name] = self._metadata_topic()
             elif name == METADATA_TOPIC:
-                yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
+                self.missing[name] = self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
             elif creates and not (may_create_all or self._may(Operation.CREATE, name)):
-                yield self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
+                self.missing[name] = self._error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, None)
             elif topic_name_problem(name) is not None:
-                yield self._error(ErrorCode.INVALID_TOPIC_EXCEPTION, name, None)
+                self.missing[name] = self._error(ErrorCode.INVALID_TOPIC_EXCEPTION, name, None)
             else:
                 if creates:
                     creatable.append(name)
-                yield self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
+                self.missing[name] = self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
         if creatable:
             self.broker.auto_topics.create(self.session, creatable)
 

@@ -38,7 +38,6 @@ SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
         },
         TURNS: {  # every turn has one piece
             "kraft.broker.node.turns:TURN_NS_MAX": 0,
-            "kraft.broker.api.metadata:TURN_NS_MAX": 0,
             "kraft.broker.api.metadata:PARTITIONS_AT_ONCE_MAX": 1,
             "kraft.broker.api.metadata:STEP_TOPICS": 1,
             "kraft.broker.api.list_offsets:STEP_PARTITIONS": 1,

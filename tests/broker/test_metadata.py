@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from kraft.broker.api import metadata as module
 from kraft.broker.api.metadata_partitions import Describe, PartitionsWriter
+from kraft.broker.node import turns
 from kraft.broker.node.gates import CLUSTER, Operation
 from kraft.image import Event, ImageDelta, MetadataImage, TopicImage, events, replay
+from kraft.seam import CloseReason
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.message_quirks import Direction
 from kraft.wire.message_reader import compile_reader
-from tests.broker.harness import CLUSTER_ID, BrokerHarness, Denying, StillClock
+from tests.broker.harness import CLUSTER_ID, BrokerHarness, Denying
 from tests.broker.images import (
     DIRECTORY,
     INTERNAL,
@@ -319,14 +321,6 @@ def test_partitions_that_are_written_once_for_many_are_those_that_are_written_on
     assert BrokerHarness(image).ask(METADATA, version, **asked_for) == found
 
 
-class HurryingClock(StillClock):
-    """A turn is over whenever it is looked at."""
-
-    def monotonic_ns(self) -> int:
-        self.now_ms += 6
-        return self.now_ms * 1_000_000
-
-
 @pytest.mark.parametrize("all_topics", [True, False])
 async def test_an_answer_with_very_many_partitions_is_made_in_turns_from_one_image(
     nursery: trio.Nursery, all_topics: bool, monkeypatch: pytest.MonkeyPatch
@@ -336,18 +330,17 @@ async def test_an_answer_with_very_many_partitions_is_made_in_turns_from_one_ima
     topics = None if all_topics else asked("orders", "others")
     expected = BrokerHarness(image).ask(METADATA, 12, topics=topics)
     monkeypatch.setattr(module, "PARTITIONS_AT_ONCE_MAX", 2_299)
+    monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
     harness = BrokerHarness(image, nursery=nursery)
-    harness.clock = HurryingClock()
-    harness.broker.seam = replace(harness.broker.seam, clock=harness.clock)  # type: ignore[arg-type]
     client = harness.connect()
     request = messages.build(messages.request_class(METADATA), topics=topics)
     client.send(METADATA, 12, messages.encode_request(METADATA, 12, request))
     harness.holder.image = image_of(*three_brokers())
-    turns = 0
+    taken = 0
     while not (bodies := client.answers()):
-        turns += 1
+        taken += 1
         await trio.lowlevel.checkpoint()
-    assert turns >= 10, "a turn for each 256 partitions"
+    assert taken >= 10, "a turn for each 256 partitions"
     assert messages.decode_response(METADATA, 12, bodies[0]) == expected
 
 
@@ -371,3 +364,19 @@ async def test_megabytes_of_partitions_are_never_copied_together(nursery: trio.N
     (answer,) = client.answers()
     (topic,) = messages.decode_response(METADATA, version, answer).topics
     assert len(topic.partitions) == 12_000
+
+
+async def test_a_long_request_whose_client_goes_before_its_answer_still_creates_the_missing_topics(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEP_TOPICS", 1)
+    monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
+    names = [f"topic-{number}" for number in range(10)]
+    harness = BrokerHarness(image_of(*three_brokers()), nursery=nursery)
+    client = harness.connect()
+    request = messages.build(messages.request_class(METADATA), topics=asked(*names), allow_auto_topic_creation=True)
+    client.send(METADATA, 12, messages.encode_request(METADATA, 12, request))
+    client.connection.closed(CloseReason.PEER)
+    await trio.testing.wait_all_tasks_blocked()
+    assert harness.auto_topics.asked == names
+    assert client.answers() == []
