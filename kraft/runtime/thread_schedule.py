@@ -1,7 +1,7 @@
 """How long the loop's thread had a processor, and how long it was kept waiting for one by other threads and processes.
 
 Linux counts both per thread. The difference between a step's length and its work is mostly the second, on a machine
-with more to do than processors. Source: the kernel's documentation of scheduler statistics, /proc/<pid>/schedstat.
+with more to do than processors. Source: Linux scheduler statistics (/proc/<pid>/schedstat).
 """
 
 from __future__ import annotations
