@@ -1,7 +1,8 @@
 """The pages of the admin listener: a table from path to the function that answers.
 
 A probe of life never depends on other nodes, or one lost controller restarts a whole cluster. Nothing here changes
-anything, and no page holds a secret. Paths under /v1 are those of Strimzi's agent.
+anything, and no page holds a secret. Where there is a token, probes need none: what restarts nodes knows no secrets.
+Paths under /v1 are those of Strimzi's agent.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from hmac import compare_digest
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -18,21 +20,30 @@ from kraft.wire.http import HttpAnswer, HttpRequest, text_answer
 
 if TYPE_CHECKING:
     from kraft.broker.node.serve import Node
+    from kraft.seam import ListenerStats
 
 JSON = "application/json"
+PROBES = frozenset({"/live", "/ready", "/v1/ready"})
+"""Answered without a token, and on each connection that is read: a node must not be restarted for the number of those
+who look at it."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What `answer` needs: the node, why it is not ready (None if it is), and the version of this package."""
+    """What `answer` needs: the node, why it is not ready (None if it is), the version of this package, and where
+    requests without the token are counted."""
 
     node: Node
     not_ready: Callable[[], str | None]
     version: Callable[[], str]
+    stats: ListenerStats
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
-        """The page of a path, 404 if there is none."""
+        """The page of a path, 404 if there is none, 401 for one that needs a token that the request has not."""
+        if not self._may(request):
+            self.stats.authentications_failed += 1
+            return text_answer(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer, with kraft.admin.token")
         page = {
             "/live": self._live,
             "/ready": self._ready,
@@ -44,6 +55,13 @@ class Pages:
         if page is None:
             return text_answer(HTTPStatus.NOT_FOUND, f"{request.path} is not served; {_PATHS} are")
         return page(request)
+
+    def _may(self, request: HttpRequest) -> bool:
+        token = self.node.config.string("kraft.admin.token")
+        if not token or request.path in PROBES:
+            return True
+        scheme, _, given = request.authorization.partition(" ")
+        return scheme.lower() == "bearer" and compare_digest(given.strip().encode(), token.encode())
 
     def _live(self, request: HttpRequest) -> HttpAnswer:
         """The loop that would stand still is the one that answers."""
@@ -84,10 +102,15 @@ class Pages:
         return HttpAnswer(HTTPStatus.OK, EXPOSITION, (piece.encode() for piece in steps))
 
 
-def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
-    """What a connection above the maximum gets, whatever it asks for."""
+def answer_above_maximum(pages: Pages, connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
+    """What a connection above the maximum gets: the answer to a probe, and 503 to all else."""
     text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
-    return lambda request: text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        is_probe = request.path in PROBES
+        return pages.answer(request) if is_probe else text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    return answer
 
 
 _PATHS = "/live, /ready, /metrics, /info, /v1/ready and /v1/broker-state"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE_CHARS_MAX = 64
+"""Of a client software's name and version, as metrics show them."""
 FIRST_WITH_SOFTWARE_NAME = 3
 FIRST_WITH_ZERO_MINIMUM = 4
 NO_FEATURES_EPOCH = -1
@@ -46,7 +48,8 @@ def handle_api_versions(broker: Broker, request: Request, session: Session) -> N
         answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
         return
     if request.api_version >= FIRST_WITH_SOFTWARE_NAME:
-        request.connection.client_software = (message.client_software_name, message.client_software_version)
+        given = message.client_software_name, message.client_software_version
+        request.connection.client_software = (given[0][:SOFTWARE_CHARS_MAX], given[1][:SOFTWARE_CHARS_MAX])
     request.respond(_body(broker, request.api_version))
 
 

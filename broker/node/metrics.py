@@ -182,11 +182,12 @@ class Metrics:
         for name in names:
             self._family(group, type, name, kind).kept[_tags(tags)] = partial(shared.value, name)
 
-    def remove(self, *, tag: str, value: str) -> None:
-        """Forget every metric that carries this tag with this value (a topic was deleted)."""
-        for family in self._families.values():
-            for tags in [tags for tags in family.kept if (tag, value) in tags]:
-                del family.kept[tags]
+    def remove(self, group: str, type: str, name: str, **tags: str) -> None:
+        """Forget one metric: a topic was deleted. Costs the same however many others there are."""
+        family, key = self._families.get((group, type, name)), _tags(tags)
+        if family is not None:
+            family.kept.pop(key, None)
+            family.starts.pop(key, None)
 
     def _family(self, group: str, type: str, name: str, kind: Kind) -> Family:
         key = (group, type, name)

@@ -1,2 +1,2 @@
-"""Kafka's command-line tools by their names and options, as words of `kraft`. Pure but for `__main__`; imports nothing
-of the product: the container image runs it before each command."""
+"""Pure except `__main__`: Kafka's command-line tools by their names and options, as words of `kraft`. May import
+nothing of the product: the container image runs it before each command."""

@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from kraft.deploy.kafka_tools.connection import connection_words, single_action
 from kraft.deploy.kafka_tools.options import Options, ToolError, parse
 
-_KINDS = {"topics": "--topic", "brokers": "--broker", "groups": "--group"}
+_KINDS = MappingProxyType(
+    {"topics": "--topic", "brokers": "--broker", "groups": "--group", "broker-loggers": "--loggers"}
+)
+_SHORT = MappingProxyType(
+    {"--topic": "--topic", "--broker": "--broker", "--group": "--group", "--broker-logger": "--loggers"}
+)
 _SEPARATOR = re.compile(r",(?![^\[]*\])")
 """A comma that is not within brackets: `a=1,b=[2,3]`."""
 
@@ -28,7 +34,7 @@ def configs_words(arguments: Sequence[str]) -> list[str]:
     else:
         options.flag("--force")
         words = ["configs", "alter", *entity, *_changes(options)]
-    words += connection_words(options)
+    words += connection_words(options, may_be_controllers=True)
     options.refuse_rest()
     return words
 
@@ -36,9 +42,9 @@ def configs_words(arguments: Sequence[str]) -> list[str]:
 def _entity(options: Options) -> list[str]:
     if options.flag("--broker-defaults"):
         return ["--broker", "all"]
-    for short in ("--topic", "--broker", "--group"):
+    for short, ours in _SHORT.items():
         if options.has(short):
-            return [short, options.required(short)]
+            return [ours, options.required(short)]
     kind = options.required("--entity-type")
     if kind not in _KINDS:
         raise ToolError(f"--entity-type {kind}: only {', '.join(_KINDS)} have settings here")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from kraft.deploy.kafka_tools.options import Options, ToolError
 
 
-def connection_words(options: Options) -> list[str]:
-    """Brokers and the file of client settings."""
-    if options.has("--bootstrap-controller"):
+def connection_words(options: Options, *, may_be_controllers: bool = False) -> list[str]:
+    """Brokers, or controllers where they can answer, and the file of client settings."""
+    if not options.has("--bootstrap-controller"):
+        words = ["--bootstrap", options.required("--bootstrap-server", "--broker-list")]
+    elif may_be_controllers:
+        words = ["--bootstrap-controller", options.required("--bootstrap-controller")]
+    else:
         raise ToolError("--bootstrap-controller: name brokers with --bootstrap-server")
-    servers = options.required("--bootstrap-server", "--broker-list")
-    words = ["--bootstrap", servers]
     for file in options.values("--command-config", "--consumer.config", "--producer.config"):
         words += ["--command-config", file]
     for pair in options.values("--command-property", "--consumer-property", "--producer-property"):

@@ -4,6 +4,7 @@ ConsoleConsumer and DefaultMessageFormatter."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kraft.deploy.kafka_tools.connection import connection_words
 from kraft.deploy.kafka_tools.options import Options, ToolError, parse, properties
@@ -64,14 +65,16 @@ def _start_and_end(options: Options) -> list[str]:
     return words
 
 
-_FIELDS: Mapping[str, str] = {
-    "print.timestamp": "CreateTime:%T",
-    "print.partition": "Partition:%p",
-    "print.offset": "Offset:%o",
-    "print.headers": "%h",
-    "print.key": "%k",
-    "print.value": "%s",
-}
+_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "print.timestamp": "CreateTime:%T",
+        "print.partition": "Partition:%p",
+        "print.offset": "Offset:%o",
+        "print.headers": "%h",
+        "print.key": "%k",
+        "print.value": "%s",
+    }
+)
 """In the order in which Kafka's tool prints them."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kraft.config.admin import check_admin
 from kraft.config.errors import ConfigError
 from kraft.config.key import ConfigValue, Effect
 from kraft.config.listeners import ListenerConfig, SecurityProtocol, parse_host_port
@@ -194,6 +195,7 @@ def _assemble(given: dict[str, str], values: dict[str, ConfigValue], warnings: l
     for listener in listeners:
         config.tls(listener.name)
     config.dial_tls(config.controller_listener_names[0])
+    check_admin(config)
     return config
 
 

@@ -68,6 +68,13 @@ def host_and_port(value: ConfigValue) -> str | None:
     return None if good and not is_bare_ipv6 else "must be host:port, as 127.0.0.1:9404 or [::1]:9404"
 
 
+def bearer_token(value: ConfigValue) -> str | None:
+    """at least 16 printable ASCII characters, without spaces"""
+    text = "" if value is None else str(value)
+    good = value is None or (len(text) >= 16 and all("!" <= letter <= "~" for letter in text))
+    return None if good else "must have at least 16 printable ASCII characters, without spaces"
+
+
 def throttled_replicas(value: ConfigValue) -> str | None:
     """`*`, or a list of partition:broker"""
     if value == ("*",):

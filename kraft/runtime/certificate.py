@@ -15,9 +15,12 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 
 
 def expiry_s(pem: str) -> float:
-    """When the first of the certificates in a PEM text expires; seconds since 1970. Infinite if there is
-    none."""
-    return min((_expiry_s(binascii.a2b_base64(text)) for text in _PEM.findall(pem)), default=math.inf)
+    """When the first of the certificates in a PEM text expires; seconds since 1970. Infinite if there is none; NaN if
+    one is written in a way that is not understood here, though OpenSSL may take it."""
+    try:
+        return min((_expiry_s(binascii.a2b_base64(text)) for text in _PEM.findall(pem)), default=math.inf)
+    except (ValueError, IndexError):
+        return math.nan
 
 
 def _expiry_s(der: bytes) -> float:

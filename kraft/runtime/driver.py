@@ -26,6 +26,7 @@ import trio
 
 from kraft.runtime.heap import HeapTrim
 from kraft.runtime.shared_wait import EVENTS_PER_PASS, SharedWait
+from kraft.runtime.thread_schedule import ThreadSchedule
 from kraft.seam import CloseReason, NetworkStats, require
 
 PASSES_PER_TURN = 8
@@ -113,7 +114,8 @@ class Driver:
     ) -> None:
         """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node.
         `worked` hears how long each pass took (ns)."""
-        self.stats = NetworkStats()
+        self._schedule = ThreadSchedule()
+        self.stats = NetworkStats(schedule=self._schedule.read)
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
         """When the current pass began; channels stamp with it what they hear."""
@@ -368,4 +370,5 @@ class Driver:
         for target in list(self._targets.values()):
             target.release()
         self._epoll.close()
+        self._schedule.close()
         os.close(self._waker.fd)

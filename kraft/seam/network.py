@@ -132,6 +132,8 @@ class NetworkStats:
     long_steps: int = 0
     """Passes that held the loop for more than 20 ms."""
     longest_step_ns: int = 0
+    schedule: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """How long the loop's thread had a processor, and was kept waiting for one (ns)."""
     connections: int = 0
     accepted: int = 0
     dialled: int = 0

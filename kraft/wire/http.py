@@ -15,9 +15,10 @@ Source: RFC 9110, RFC 9112.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import MappingProxyType
 from urllib.parse import parse_qsl
 
 import h11
@@ -30,14 +31,22 @@ HEAD_BYTES_MAX = 8192
 METHODS = frozenset({"GET", "HEAD"})
 QUERY_FIELDS_MAX = 16
 TEXT = "text/plain; charset=utf-8"
+_EXTRA: Mapping[int, tuple[tuple[str, str], ...]] = MappingProxyType(
+    {
+        HTTPStatus.METHOD_NOT_ALLOWED: (("Allow", "GET, HEAD"),),
+        HTTPStatus.UNAUTHORIZED: (("WWW-Authenticate", "Bearer"),),
+    }
+)
+"""What belongs to an answer of this status."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What was asked for; of a query's field that is given twice the last counts."""
+    """What was asked for; of a query's field that is given twice the last counts. `authorization`: that header."""
 
     path: str
     query: dict[str, str]
+    authorization: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +178,23 @@ class HttpConnection:
         elif has_body:
             answer = text_answer(HTTPStatus.BAD_REQUEST, "send no body with GET or HEAD")
         else:
-            answer = self._found(request.target)
-        extra = [("Allow", "GET, HEAD")] if answer.status == HTTPStatus.METHOD_NOT_ALLOWED else []
+            answer = self._found(request)
+        extra = list(_EXTRA.get(answer.status, ()))
         if has_body or method not in METHODS or not self._keeps_alive:
             extra.append(("Connection", "close"))
         self._send(_head(answer.status, answer.content_type, *self._length_of(answer), *extra))
         self._pieces = iter(() if method == "HEAD" else answer.pieces)
         self.take_turn()
 
-    def _found(self, target: bytes) -> HttpAnswer:
-        path, _, query = target.decode("ascii").partition("?")
+    def _found(self, request: h11.Request) -> HttpAnswer:
+        path, _, query = request.target.decode("ascii").partition("?")
         try:
             fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
         except ValueError:
             return text_answer(HTTPStatus.BAD_REQUEST, f"a query may have {QUERY_FIELDS_MAX} fields")
+        authorization = dict(request.headers).get(b"authorization", b"").decode("latin-1")
         try:
-            return self._handle(HttpRequest(path, fields))
+            return self._handle(HttpRequest(path, fields, authorization))
         except InvariantError:
             raise
         except Exception as error:  # noqa: BLE001 - a page must not end the node

@@ -109,10 +109,11 @@ async def connect(seam: Seam, address: Address) -> HttpClient:
     return await seam.network.dial(Peer(None, "ADMIN", address), HttpClient, timeout_ms=1_000)
 
 
-async def get(seam: Seam, address: Address, target: str) -> tuple[int, str]:
+async def get(seam: Seam, address: Address, target: str, *headers: str) -> tuple[int, str]:
     """Status and body (with the sizes of chunks in it, if it comes in chunks)."""
     client = await connect(seam, address)
-    client.send(f"GET {target} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n".encode())
+    lines = (f"GET {target} HTTP/1.1", "Host: node", "Connection: close", *headers, "", "")
+    client.send("\r\n".join(lines).encode())
     await client.ended.wait()
     head, _, body = client.text.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()

@@ -25,13 +25,18 @@ def test_the_same_name_is_the_same_meter() -> None:
     assert metrics.value("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="c") is None
 
 
-def test_a_deleted_topics_metrics_are_forgotten() -> None:
+def test_a_deleted_topics_metrics_are_forgotten_and_their_counts_stay_in_the_totals() -> None:
     metrics = Metrics()
-    metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a").mark()
-    metrics.gauge("kafka.log", "Log", "Size", lambda: 1, topic="a", partition="0")
-    metrics.gauge("kafka.log", "Log", "Size", lambda: 1, topic="b", partition="0")
-    metrics.remove(tag="topic", value="a")
-    assert [name.tags for name, _ in metrics.readings()] == [(("partition", "0"), ("topic", "b"))]
+    of_topics = topics.TopicMetrics(metrics)
+    for topic in ("a", "b"):
+        of_topics.of(topic).bytes_in.mark(5)
+        of_topics.of(topic).messages_in.mark()
+    assert 'topic="a"' in metrics.exposition().decode()
+    of_topics.forget("a")
+    assert 'topic="a"' not in metrics.exposition().decode()
+    assert {name.tags for name, _ in metrics.readings()} == {(), (("topic", "b"),)}
+    assert metrics.value("kafka.server", "BrokerTopicMetrics", "BytesInPerSec") == 10
+    assert not any((("topic", "a"),) in family.starts for family in metrics.families)
 
 
 def test_prometheus_reads_meters_gauges_and_histograms_under_one_name_each() -> None:
@@ -140,7 +145,7 @@ def test_metrics_that_come_and_go_between_two_pieces_do_no_harm() -> None:
     steps = text_in_steps(metrics, partitions=False)
     next(steps)
     last = f"t{2 * LINES_PER_STEP - 1}"
-    metrics.remove(tag="topic", value=last)
+    metrics.remove("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic=last)
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="new")
     assert f'"{last}"' not in "".join(steps)
 

@@ -200,7 +200,7 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("up", "--profile", "prod"), 2, "expected dev or kafka"),
         (("node", "--config", "/nowhere/server.properties"), 2, "cannot read"),
         (("log", "dump", "/nowhere"), 4, "there is no /nowhere"),
-        (("configs", "describe"), 2, "give either --topic TOPIC, --broker ID or --group GROUP"),
+        (("configs", "describe"), 2, "give either --topic TOPIC, --broker ID, --group GROUP or --loggers ID"),
         (("configs", "describe", "--broker", "x"), 2, "expected a broker id"),
         (("configs", "alter", "--topic", "t"), 2, "nothing to change"),
         (("groups", "list", "--state", "foo"), 2, "expected one of PreparingRebalance, "),

@@ -40,6 +40,14 @@ OURS = "--bootstrap a:1"
             f"kafka-configs --describe --entity-type brokers --entity-default {CLUSTER}",
             f"configs describe --broker all --changed {OURS}",
         ),
+        (
+            f"kafka-configs --describe --entity-type broker-loggers --entity-name 1 {CLUSTER}",
+            f"configs describe --loggers 1 --changed {OURS}",
+        ),
+        (
+            "kafka-configs --alter --broker-logger 101 --add-config kraft.quorum=DEBUG --bootstrap-controller c:1",
+            "configs alter --loggers 101 --set kraft.quorum=DEBUG --bootstrap-controller c:1",
+        ),
         (f"kafka-consumer-groups --list {CLUSTER} --state", f"groups list {OURS}"),
         (f"kafka-consumer-groups --list --state Empty {CLUSTER}", f"groups list --state Empty {OURS}"),
         (f"kafka-consumer-groups --describe --all-groups {CLUSTER}", f"groups describe {OURS}"),

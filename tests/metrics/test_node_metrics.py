@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft.broker.api.api_versions import SOFTWARE_CHARS_MAX
 from kraft.broker.serving.metrics.rates import SAMPLES, Rates
+from kraft.broker.serving.metrics.requests import OTHER, SOFTWARE_MAX
 from kraft.node.quorum_measures import QuorumMeasures
 from kraft.raft.ready import Leadership
 from kraft.wire.api_keys import ApiKey
@@ -76,6 +78,22 @@ def test_a_commit_and_an_election_have_the_time_between_their_ends() -> None:
     measures.commit(4, 60 * MS)  # by another leader
     assert list(measures.commit_ms.samples) == [4]
     assert measures.appended == 4
+
+
+def test_clients_that_name_their_software_as_they_like_have_a_bounded_number_of_series_of_bounded_length() -> None:
+    harness = BrokerHarness()
+    long = "x" * (2 * SOFTWARE_CHARS_MAX)
+    for number in range(SOFTWARE_MAX + 5):
+        fields = {"client_software_name": f"{number:03}{long}", "client_software_version": f"1.{long}"}
+        harness.connect().ask(ApiKey.API_VERSIONS, 3, **fields)
+    shown = {
+        dict(name.tags)["clientSoftwareName"]: value
+        for name, value in harness.broker.metrics.readings()
+        if (name.type, name.name) == ("socket-server-metrics", "connections")
+    }
+    assert len(shown) == SOFTWARE_MAX + 1
+    assert shown.pop(OTHER) == 5
+    assert {len(name) for name in shown} == {SOFTWARE_CHARS_MAX}
 
 
 def test_connections_are_counted_by_listener_and_client() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import socket
@@ -390,3 +391,9 @@ def test_a_distinguished_name_is_written_as_rfc_2253_does() -> None:
     assert distinguished_name({"subject": subject}) == r"CN=\#one\ ,O=A\+B,C=DE"
     assert distinguished_name({}) is None
     assert distinguished_name(None) is None
+
+
+@pytest.mark.parametrize("der", [b"", b"0", b"\x30\x03\x02\x01\x05", b"\x30\x82\xff\xff", bytes(64)])
+def test_a_certificate_that_is_not_understood_has_no_known_expiry(der: bytes) -> None:
+    text = base64.b64encode(der).decode()
+    assert math.isnan(expiry_s(f"-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"))

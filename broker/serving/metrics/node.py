@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
     from kraft.broker.node.serve import Node
     from kraft.broker.serving.metrics.rates import Rates
-    from kraft.seam import Seam
+    from kraft.seam import ListenerStats, Seam
 
 SERVER = "kafka.server"
 SOCKETS = "SocketServer"
@@ -61,6 +61,8 @@ def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:
     metrics.gauge("kraft.runtime", "Loop", "Passes", lambda: stats.passes)
     metrics.gauge("kraft.runtime", "Loop", "LongSteps", lambda: stats.long_steps)
     metrics.gauge("kraft.runtime", "Loop", "LongestStepMs", lambda: stats.longest_step_ns / 1e6)
+    metrics.counter("kraft.runtime", "Loop", "CpuMs", lambda: stats.schedule()[0] / 1e6)
+    metrics.counter("kraft.runtime", "Loop", "WaitedForCpuMs", lambda: stats.schedule()[1] / 1e6)
     _register_connections(node, seam)
 
 
@@ -91,11 +93,11 @@ def _register_authentication(node: Node, seam: Seam) -> None:
             if one.certificate_expiry_s is not None:
                 yield {"listener": name}, one.certificate_expiry_s()
 
-    def rate(counts: Callable[[], Labelled]) -> Rate:
-        return node.rates.of(lambda: sum(count for _, count in counts()))
+    def rate(count: Callable[[ListenerStats], int]) -> Rate:
+        return node.rates.of(lambda: sum(map(count, listeners.values())))
 
     metrics.enumerate(SERVER, sockets, "successful-authentication-total", Kind.GAUGE, succeeded)
     metrics.enumerate(SERVER, sockets, "failed-authentication-total", Kind.GAUGE, failed)
-    metrics.gauge(SERVER, sockets, "successful-authentication-rate", rate(succeeded))
-    metrics.gauge(SERVER, sockets, "failed-authentication-rate", rate(failed))
+    metrics.gauge(SERVER, sockets, "successful-authentication-rate", rate(lambda one: one.authenticated))
+    metrics.gauge(SERVER, sockets, "failed-authentication-rate", rate(lambda one: one.authentications_failed))
     metrics.enumerate("kraft.network", "Listener", "certificate-expiry-timestamp-seconds", Kind.GAUGE, expiries)

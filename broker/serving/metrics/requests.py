@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 GROUP = "kafka.network"
 TYPE = "RequestMetrics"
 SERVER, SOCKETS = "kafka.server", "socket-server-metrics"
+SOFTWARE_MAX = 64
+"""Kinds of client software that are shown by their names; clients choose these. The rest is one kind, OTHER."""
+OTHER = "other"
 
 
 def register_request_metrics(meter: RequestMeter, metrics: Metrics) -> None:
@@ -42,7 +45,10 @@ def register_connections(meter: RequestMeter, metrics: Metrics) -> None:
 
     def software() -> Labelled:
         counts = Counter((one.transport.listener, *one.client_software) for one in open_ones)
-        for (listener, name, version), count in counts.items():
+        shown = Counter(dict(counts.most_common(SOFTWARE_MAX)))
+        for (listener, _, _), count in (counts - shown).items():
+            shown[listener, OTHER, OTHER] += count
+        for (listener, name, version), count in shown.items():
             yield {"listener": listener, "clientSoftwareName": name, "clientSoftwareVersion": version}, count
 
     def open_by_listener() -> Labelled:

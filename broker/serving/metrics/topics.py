@@ -84,10 +84,10 @@ class TopicMetrics:
     def forget(self, topic: str) -> None:
         """The topic has no replica here any more; its counts stay in the totals."""
         meters = self._topics.pop(topic, None)
-        if meters is not None and meters.made:
+        if meters is not None:
             for attribute, meter in meters.made.items():
                 self._gone[attribute] += meter.count
-            self._metrics.remove(tag="topic", value=topic)
+                self._metrics.remove(GROUP, TYPE, NAMES[attribute], topic=topic)
 
     def _totals(self) -> Look:
         """Over the topics of this moment and those before. A topic that is forgotten meanwhile is counted once: its

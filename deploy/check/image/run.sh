@@ -48,11 +48,11 @@ start node --env KAFKA_NODE_ID=7 --env KAFKA_PROCESS_ROLES=broker,controller --e
   --env KAFKA_LISTENERS=PLAINTEXT://:19092,CONTROLLER://:19093 --env KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:19092 \
   --env KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT \
   --env KAFKA_CONTROLLER_QUORUM_VOTERS=7@localhost:19093 --env KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1 \
-  --env KAFKA_LOG_RETENTION_MS=123456789 --env CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk --env KRAFT_ADMIN_LISTENER=127.0.0.1:9644 \
+  --env KAFKA_LOG_RETENTION_MS=123456789 --env CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk --env KRAFT_ADMIN_LISTENER=127.0.0.1:9404 \
   --env KAFKA_HEAP_OPTS=-Xmx1G --env KAFKA_LOG4J_ROOT_LOGLEVEL=DEBUG "$IMAGE"
 await_health node
 inside node '/etc/kafka/docker/healthcheck' | grep . > /dev/null || fail "/ready answered nothing"
-curl --silent --fail http://127.0.0.1:9644/ready > /dev/null || fail "/ready does not answer 200"
+curl --silent --fail http://127.0.0.1:9404/ready > /dev/null || fail "/ready does not answer 200"
 inside node 'kraft configs describe --broker 7 --bootstrap localhost:19092' | grep 123456789 > /dev/null || fail "KAFKA_LOG_RETENTION_MS is not in force"
 podman logs node 2>&1 | grep "KAFKA_HEAP_OPTS is ignored" > /dev/null || fail "KAFKA_HEAP_OPTS is not named as ignored"
 round_trip node 19092

@@ -5,6 +5,8 @@ controller.quorum.bootstrap.servers={{ include "kraft.quorum" . }}
 listener.security.protocol.map=CONTROLLER:{{ $protocol }},INTERNAL:{{ $protocol }},EXTERNAL:{{ $protocol }}
 log.dirs=/var/lib/kafka/data/kraft
 kraft.admin.listener=0.0.0.0:9404
+{{- /* Only pods reach it; a kraft.admin.token in configSecret closes all but the probes. */}}
+kraft.admin.anonymous=true
 {{- if .Values.tls.enabled }}
 ssl.keystore.type=PEM
 ssl.keystore.location=/run/kraft/keystore.pem

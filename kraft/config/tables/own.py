@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.row import INT, LIST, STRING, key
-from kraft.config.validators import at_least, host_and_port, one_of
+from kraft.config.tables.row import BOOLEAN, INT, LIST, PASSWORD, STRING, key
+from kraft.config.validators import at_least, bearer_token, host_and_port, one_of
 
 KEYS: tuple[ConfigKey, ...] = (
     key(
@@ -38,14 +38,37 @@ KEYS: tuple[ConfigKey, ...] = (
         STRING,
         "",
         "Where this node serves its health, its metrics and what it is over HTTP, as 127.0.0.1:9404; port 0: a free "
-        "one. Empty: nowhere. Without a host it is the loopback address. There is no authentication on it.",
+        "one. Empty: nowhere. Without a host it is the loopback address. An address that other machines reach needs "
+        "kraft.admin.token, client certificates, or kraft.admin.anonymous.",
         host_and_port,
+    ),
+    key(
+        "kraft.admin.security.protocol",
+        STRING,
+        "PLAINTEXT",
+        "PLAINTEXT, or SSL for HTTPS at kraft.admin.listener, by ssl.… keys or those of listener.name.admin.",
+        one_of("PLAINTEXT", "SSL"),
+    ),
+    key(
+        "kraft.admin.token",
+        PASSWORD,
+        None,
+        "What requests to kraft.admin.listener must carry as `Authorization: Bearer TOKEN`, but for the probes /live, "
+        "/ready and /v1/ready.",
+        bearer_token,
+    ),
+    key(
+        "kraft.admin.anonymous",
+        BOOLEAN,
+        "false",
+        "Serve kraft.admin.listener at an address that other machines reach, although it asks for neither token nor "
+        "client certificate. For networks in which only monitoring reaches the port.",
     ),
     key(
         "kraft.admin.connections.max",
         INT,
         "16",
-        "Connections to kraft.admin.listener at once; one more is answered with 503.",
+        "Connections to kraft.admin.listener at once; one more is answered with 503, but for /live and /ready.",
         at_least(1),
     ),
     key(

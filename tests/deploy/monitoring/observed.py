@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,6 +23,7 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
 from tests.deploy.monitoring.expressions import MONITORING, RULES
+from tests.ports import hold_ports
 
 SECONDS_MAX = 90
 SHAPE = ClusterLayout(controllers=3, brokers=3)
@@ -46,17 +47,20 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> Non
 
 
 def quick(text: str) -> str:
-    """The configuration, with a scrape each half second; the rules, whose alerts need not last for minutes."""
-    return re.sub(r"for: \w+", "for: 1s", re.sub(r"_interval: \w+", "_interval: 500ms", text))
+    """The configuration, with a scrape each half second; the rules, which look seconds back and not minutes."""
+    for pattern, quicker in ((r"for: \w+", "for: 1s"), (r"_interval: \w+", "_interval: 500ms"), (r"\[\d+m\]", "[10s]")):
+        text = re.sub(pattern, quicker, text)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The cluster, and the port of Prometheus."""
+    """The cluster, the port of Prometheus, and that of broker 1."""
 
     kraft: Command
     home: Path
     port: int
+    broker_port: int = 0
 
     @property
     def folder(self) -> ClusterFolder:
@@ -98,9 +102,18 @@ class Observed:
     def wait_firing(self, *alerts: str) -> None:
         wait_until(lambda: set(alerts) <= self.firing(), lambda: f"firing: {self.firing()}, expected {alerts}")
 
+    def wait_ended(self, *alerts: str) -> None:
+        wait_until(lambda: not set(alerts) & self.firing(), lambda: f"firing: {self.firing()}, some of {alerts} still")
+
     def wait_quiet(self) -> None:
         """Until no alert fires."""
         wait_until(lambda: self.firing() == set(), lambda: f"firing: {self.firing()}")
+
+    def restart(self, *nodes: int) -> None:
+        """Start nodes again, and scrape them where they listen then."""
+        for node in nodes:
+            self.kraft.run("start", str(node))
+        self.scrape_all()
 
     def pid(self, node: int) -> int:
         rows = self.kraft.json("status", "--data", self.home / "data")
@@ -111,19 +124,20 @@ class Observed:
 
 
 @contextmanager
-def observed(home: Path, *settings: str) -> Iterator[Observed]:
-    """Three controllers and three brokers, scraped."""
+def observed(home: Path, *settings: str, options: Sequence[str] = (), jobs: str = "") -> Iterator[Observed]:
+    """Three controllers and three brokers, scraped. `options` are those of `kraft up`, `jobs` more of Prometheus."""
     program = tool("PROMETHEUS")
     kraft = Command(home / "state")
     port = free_port(SHAPE)
     given = [word for setting in ("broker.session.timeout.ms=3000", *settings) for word in ("--set", setting)]
-    kraft.spawn("up", "--data", home / "data", "--port", str(port), "--background", *given)
+    kraft.spawn("up", "--data", home / "data", "--port", str(port), "--background", *options, *given)
     try:
-        one = Observed(kraft, home, port + 200)
+        (own_port,) = hold_ports(1)
+        one = Observed(kraft, home, own_port, port)
         one.scrape_all()
-        (home / "prometheus.yml").write_text(quick(CONFIGURATION.read_text()))
+        (home / "prometheus.yml").write_text(quick(CONFIGURATION.read_text()) + jobs)
         (home / "alerts.yml").write_text(quick(RULES.read_text()))
-        with prometheus(program, home, port + 200) as process:
+        with prometheus(program, home, own_port) as process:
             wait_until(lambda: _is_up(one), lambda: (process.poll(), (home / "log").read_text()[-2000:]))
             yield one
     finally:

@@ -100,7 +100,7 @@ NODE = (
             "connection-creation-total": "Connections accepted.",
             "connection-close-total": "Connections that ended.",
             "successful-authentication-total": "TLS handshakes that clients completed.",
-            "failed-authentication-total": "TLS handshakes of clients that failed. A closed connection is none.",
+            "failed-authentication-total": "TLS handshakes that failed, and requests to ADMIN without its token.",
         },
         labels=("listener",),
     ),
@@ -147,7 +147,18 @@ NODE = (
         {
             "Passes": "Passes of the event loop.",
             "LongSteps": "Passes that took more than 20 ms.",
-            "LongestStepMs": "The longest pass.",
+            "LongestStepMs": "The longest pass, with what it waited for a processor (WaitedForCpuMs).",
+        },
+    ),
+    *rows(
+        "kraft.runtime",
+        "Loop",
+        COUNTER,
+        BOTH,
+        {
+            "CpuMs": "Milliseconds that the event loop's thread ran on a processor.",
+            "WaitedForCpuMs": "Milliseconds that the event loop's thread had to wait for a processor, because others "
+            "had them all.",
         },
     ),
 )

@@ -1,0 +1,50 @@
+"""The rules of `kraft.admin.listener`: its TLS, and that nobody serves it to other machines unprotected by mistake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kraft.config.errors import ConfigError
+from kraft.config.listeners import ListenerConfig, SecurityProtocol, parse_host_port
+from kraft.config.tls import TlsConfig, tls_config
+
+if TYPE_CHECKING:
+    from kraft.config.node import NodeConfig
+
+KEY = "kraft.admin.listener"
+LISTENER = "ADMIN"
+"""Its name in keys (`listener.name.admin.ssl.…`), logs and metrics."""
+
+
+def admin_address(config: NodeConfig) -> tuple[str, int]:
+    """Host and port; without a host the loopback one."""
+    host, port = parse_host_port(KEY, config.string(KEY))
+    return host or "127.0.0.1", port
+
+
+def admin_tls(config: NodeConfig) -> TlsConfig | None:
+    """The settings for HTTPS; None for HTTP."""
+    if config.string("kraft.admin.security.protocol") != SecurityProtocol.SSL.name:
+        return None
+    return tls_config(ListenerConfig(LISTENER, *admin_address(config), SecurityProtocol.SSL), config.values)
+
+
+def check_admin(config: NodeConfig) -> None:
+    """ConfigError if other machines could ask this listener, and nothing says that they may."""
+    if not config.string(KEY):
+        return
+    tls = admin_tls(config)
+    host, _ = admin_address(config)
+    asks_who = bool(config.string("kraft.admin.token")) or (tls is not None and tls.client_auth == "required")
+    if _is_loopback(host) or asks_who or config.boolean("kraft.admin.anonymous"):
+        return
+    raise ConfigError(
+        KEY,
+        f"{host} can be reached from other machines, and requests need no token: set kraft.admin.token (with "
+        "kraft.admin.security.protocol=SSL, or it is sent in the clear), or bind 127.0.0.1, or set "
+        "kraft.admin.anonymous=true where only your monitoring reaches the port",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
