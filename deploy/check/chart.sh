@@ -5,10 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=${KRAFT_DEPLOY_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pykraft/deploy}
 python=${PYTHON:-.venv/bin/python}
+. deploy/check/alone.bash
 mkdir -p "$tools/bin"
 
 if [ ! -x "$tools/bin/helm" ]; then
-    command -v go > /dev/null || { echo "chart.sh needs Go 1.26 or newer to build Helm" >&2; exit 1; }
+    command -v go > /dev/null || debian golang-go
+    # Go from 1.21 on brings the version that Helm asks for; an older one fails here, and says so.
     echo "Building Helm, once: some minutes."
     GOBIN="$tools/bin" go install helm.sh/helm/v3/cmd/helm@v3.22.0
 fi
@@ -19,4 +21,4 @@ fi
 
 export HELM="$tools/bin/helm"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$tools/python"
-"$python" -m pytest -m deploy tests/deploy/kubernetes "$@"
+tests -m deploy tests/deploy/kubernetes "$@"

@@ -11,20 +11,11 @@ set -o errexit -o nounset -o pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 parts="$root/deploy/check/image"
 cd "$root"
-[ "$(id -u)" = 0 ] || { echo "image.sh needs root: the base is made of Debian packages in a chroot" >&2; exit 1; }
-"$parts/tools.sh"
-
-work="$(mktemp -d "${TMPDIR:-/tmp}/kraft-image.XXXXXX")"
-chmod 755 "$work"
-# The guard outlives this script, however that ends, and removes what it made.
-setsid bash -c 'tail --pid="$1" -f /dev/null; for _ in 1 2 3 4 5; do rm -rf "$2" && exit; sleep 1; done' \
-  guard "$$" "$work" > /dev/null 2>&1 < /dev/null &
+. deploy/check/alone.bash
 export WORK="$work" IMAGE=localhost/kraft:8.1.0
+"$parts/tools.sh"
 . "$parts/engine.sh"
 
-alone() { # alone OPTION-OF-UNSHARE SCRIPT: in a process namespace that ends with this script
-  setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc "$@"
-}
 alone "$parts/build.sh"
 [ $# -gt 0 ] || set -- run testcontainers compose
 for part in "$@"; do

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=${KRAFT_DEPLOY_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pykraft/deploy}
 python=${PYTHON:-.venv/bin/python}
+. deploy/check/alone.bash
 
 bring() { # bring PACKAGE PROGRAM: unpack Debian's package, unless that was done before
     [ ! -x "$tools/prometheus/usr/bin/$2" ] || return 0
@@ -22,7 +23,6 @@ bring() { # bring PACKAGE PROGRAM: unpack Debian's package, unless that was done
     dpkg -x "$folder/$1"_*.deb "$tools/prometheus"
     rm -rf "$folder"
 }
-[ "$(id -u)" = 0 ] || { echo "monitoring.sh needs root: it mounts a small file system, in a namespace of its own" >&2; exit 1; }
 [ -n "${PROMETHEUS:-}" ] || bring prometheus prometheus
 [ -n "${NODE_EXPORTER:-}" ] || bring prometheus-node-exporter prometheus-node-exporter
 export PROMETHEUS="${PROMETHEUS:-$tools/prometheus/usr/bin/prometheus}" PROMTOOL="${PROMTOOL:-$tools/prometheus/usr/bin/promtool}"
@@ -33,4 +33,4 @@ for version in '1769699998!10.1.0' '1769699379!11.6.0'; do  # the oldest Grafana
     [ -d "$models/grafana_foundation_sdk" ] || "$python" -m pip install --quiet --disable-pip-version-check \
         --root-user-action ignore --no-deps --target "$models" "grafana-foundation-sdk==$version"
 done
-"$python" -m pytest -m deploy tests/deploy/monitoring "$@"
+tests -m deploy tests/deploy/monitoring "$@"

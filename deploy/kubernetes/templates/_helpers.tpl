@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{/* What the chart writes itself; a second line for the same key would decide silently. */}}
 {{- define "kraft.reserved" -}}
-node.id,process.roles,listeners,advertised.listeners,listener.security.protocol.map,controller.listener.names,inter.broker.listener.name,controller.quorum.bootstrap.servers,controller.quorum.voters,log.dirs,log.dir,metadata.log.dir,broker.rack,kraft.admin.listener,ssl.keystore.location,ssl.keystore.type,ssl.truststore.location,ssl.truststore.type
+node.id,process.roles,listeners,advertised.listeners,listener.security.protocol.map,controller.listener.names,inter.broker.listener.name,controller.quorum.bootstrap.servers,controller.quorum.voters,log.dirs,log.dir,metadata.log.dir,broker.rack,kraft.admin.listener,kraft.admin.anonymous,kraft.admin.security.protocol,ssl.keystore.location,ssl.keystore.type,ssl.truststore.location,ssl.truststore.type
 {{- end }}
 
 {{/* Lines of server.properties from maps, the later ones first in rank. */}}

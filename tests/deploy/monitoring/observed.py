@@ -23,6 +23,7 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
 from tests.deploy.monitoring.expressions import MONITORING, RULES
+from tests.ports import hold_ports
 
 SECONDS_MAX = 90
 SHAPE = ClusterLayout(controllers=3, brokers=3)
@@ -131,11 +132,12 @@ def observed(home: Path, *settings: str, options: Sequence[str] = (), jobs: str 
     given = [word for setting in ("broker.session.timeout.ms=3000", *settings) for word in ("--set", setting)]
     kraft.spawn("up", "--data", home / "data", "--port", str(port), "--background", *options, *given)
     try:
-        one = Observed(kraft, home, port + 200, port)
+        (own_port,) = hold_ports(1)
+        one = Observed(kraft, home, own_port, port)
         one.scrape_all()
         (home / "prometheus.yml").write_text(quick(CONFIGURATION.read_text()) + jobs)
         (home / "alerts.yml").write_text(quick(RULES.read_text()))
-        with prometheus(program, home, port + 200) as process:
+        with prometheus(program, home, own_port) as process:
             wait_until(lambda: _is_up(one), lambda: (process.poll(), (home / "log").read_text()[-2000:]))
             yield one
     finally:

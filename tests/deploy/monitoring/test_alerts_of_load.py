@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.clusters import free_port
 from tests.deploy.monitoring.attacks import halves_of_requests, requests_without_end
-from tests.deploy.monitoring.observed import SHAPE, observed
+from tests.deploy.monitoring.observed import observed
 from tests.deploy.monitoring.small_disk import SmallDisk
+from tests.ports import hold_ports
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
@@ -36,7 +36,7 @@ def test_an_alert_fires_while_requests_take_the_memory(tmp_path: Path) -> None:
 
 def test_alerts_fire_while_disks_are_full(tmp_path: Path) -> None:
     """Of a machine by its exporter; of a volume by a file with what a kubelet would say of it."""
-    port = free_port(SHAPE) + 210
+    (port,) = hold_ports(1)
     job = f"  - {{job_name: node, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n"
     with SmallDisk.mounted(tmp_path / "disk", port) as disk, observed(tmp_path, jobs=job) as one:
         one.wait_quiet()

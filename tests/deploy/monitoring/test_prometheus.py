@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
+from tests.deploy.clusters import Command
 from tests.deploy.monitoring.expressions import BOARDS, MONITORING, RULES, board_expressions, rule_operands
 from tests.deploy.monitoring.observed import SECONDS_MAX, Observed, observed, prometheus, tool, wait_until
+from tests.ports import hold_ports
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
@@ -43,7 +43,7 @@ def test_prometheus_accepts_the_configuration_and_the_rules() -> None:
 
 def test_in_kubernetes_each_release_is_a_job_of_its_own(tmp_path: Path) -> None:
     """Debian's Prometheus does not know Kubernetes: the labels of its pods come from a file here."""
-    program, port = tool("PROMETHEUS"), free_port(ClusterLayout(combined=1))
+    program, (port,) = tool("PROMETHEUS"), hold_ports(1)
     text = (MONITORING / "prometheus-kubernetes.yml").read_text()
     discovery = "kubernetes_sd_configs: [{role: pod}]"
     assert discovery in text
@@ -80,7 +80,7 @@ def pod(address: str, namespace: str, release: str, name: str, port: str, applic
 
 
 def test_the_prometheus_of_the_compose_file_has_its_rules_and_all_nodes(tmp_path: Path) -> None:
-    program, port = tool("PROMETHEUS"), free_port(ClusterLayout(combined=1))
+    program, (port,) = tool("PROMETHEUS"), hold_ports(1)
     for source, target in MOUNT.findall((DOCKER / "docker-compose.monitoring.yml").read_text()):
         place = tmp_path / target
         place.parent.mkdir(parents=True, exist_ok=True)
