@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.sim.chaos.clusters.held_ports import hold_ports
 from kraft.sim.chaos.hosts.leash import Leash
 
-UP_SECONDS_MAX = 30
+UP_SECONDS_MAX = 60
+"""As long as `kraft up` waits for nodes to get ready."""
 DOWN_SECONDS_MAX = 60
 """Nodes have 30 s to stop in order, before they are killed."""
 IN_SYNC_SECONDS_MAX = 30

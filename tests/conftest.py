@@ -1,5 +1,5 @@
 """Hypothesis profiles: `fast` (the default: few examples, the same ones in every run) and `exhaustive`, for long runs:
-`HYPOTHESIS_PROFILE=exhaustive make test`."""
+`HYPOTHESIS_PROFILE=exhaustive make test`. Ports that a module holds are released when it ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 import signal
 
 from hypothesis import HealthCheck, settings
+
+from tests.ports import release_ports
+
+__all__ = ["release_ports"]
 
 SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from kraft.sim.chaos.clusters import held_ports
-
 _HELD = ExitStack()
 
 
 def hold_block(offsets: Iterable[int]) -> int:
     """A first port such that it and the ports at these distances from it are held. Listeners may bind them."""
+    from kraft.sim.chaos.clusters import held_ports  # here, because the conftest of all tests imports this module
+
     first, ports = held_ports.hold_ports(offsets)
     _HELD.callback(ports.release)
     return first
@@ -30,6 +30,6 @@ def hold_ports(count: int) -> range:
 
 @pytest.fixture(scope="module", autouse=True)
 def release_ports() -> Iterator[None]:
-    """Release what a module has held. A conftest imports it for its folder."""
+    """Release what a module has held."""
     yield
     _HELD.close()

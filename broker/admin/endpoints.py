@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kraft.seam import ListenerStats
 
 JSON = "application/json"
+PROBES = frozenset({"/live", "/ready", "/v1/ready"})
+"""Answered without a token, and on each connection that is read: a node must not be restarted for the number of those
+who look at it."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -55,7 +58,7 @@ class Pages:
 
     def _may(self, request: HttpRequest) -> bool:
         token = self.node.config.string("kraft.admin.token")
-        if not token or request.path in _PROBES:
+        if not token or request.path in PROBES:
             return True
         scheme, _, given = request.authorization.partition(" ")
         return scheme.lower() == "bearer" and compare_digest(given.strip().encode(), token.encode())
@@ -99,13 +102,17 @@ class Pages:
         return HttpAnswer(HTTPStatus.OK, EXPOSITION, (piece.encode() for piece in steps))
 
 
-def full_page(connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
-    """What a connection above the maximum gets, whatever it asks for."""
+def answer_above_maximum(pages: Pages, connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
+    """What a connection above the maximum gets: the answer to a probe, and 503 to all else."""
     text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
-    return lambda request: text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        is_probe = request.path in PROBES
+        return pages.answer(request) if is_probe else text_answer(HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    return answer
 
 
-_PROBES = frozenset({"/live", "/ready", "/v1/ready"})
 _PATHS = "/live, /ready, /metrics, /info, /v1/ready and /v1/broker-state"
 
 

@@ -25,8 +25,10 @@ LOOK_MS = 500
 """Between two looks at idle connections and at how far the metadata are replayed."""
 LAG_MS_MAX = 1_000
 """A node that has not replayed all that is committed for longer than this is not ready."""
-REFUSED_MAX = 16
-"""Connections above the maximum that are still read, to be answered with 503; further ones are closed at once."""
+ABOVE_MAX = 16
+"""Connections above the maximum that are still read, for probes and to be told 503; further ones are closed at once."""
+ABOVE_IDLE_MS = 5_000
+"""They end sooner when they are idle, so that probes find room."""
 
 
 class AdminListener:
@@ -36,7 +38,8 @@ class AdminListener:
         config = node.config
         self._node = node
         self._clock = seam.clock
-        self._connections: set[HttpConnection] = set()
+        self._connections: dict[HttpConnection, int] = {}
+        """Each that is open → after how many ms without a move it ends."""
         self._connections_max = config.integer("kraft.admin.connections.max")
         self._head_bytes_max = config.integer("kraft.admin.head.bytes.max")
         self._idle_ms = config.integer("kraft.admin.idle.ms")
@@ -92,8 +95,8 @@ class AdminListener:
         while True:
             await self._clock.sleep_ms(LOOK_MS)
             self._look_at_replay()
-            oldest_ms = self._clock.monotonic_ms() - self._idle_ms
-            for connection in [one for one in self._connections if one.moved_ms < oldest_ms]:
+            now_ms = self._clock.monotonic_ms()
+            for connection in [one for one, idle_ms in self._connections.items() if one.moved_ms < now_ms - idle_ms]:
                 connection.transport.close(CloseReason.IDLE)
 
     def close(self) -> None:
@@ -106,7 +109,7 @@ class AdminListener:
 
     def _accept(self, transport: Transport) -> HttpConnection:
         """The first connection imports HTTP: a node starts sooner without it, and is smaller if nobody asks."""
-        from kraft.broker.admin.endpoints import Pages, full_page
+        from kraft.broker.admin.endpoints import Pages, answer_above_maximum
         from kraft.wire.http import HttpConnection
 
         if self._pages is None:
@@ -114,17 +117,20 @@ class AdminListener:
         is_full = len(self._connections) >= self._connections_max
         connection = HttpConnection(
             transport,
-            full_page(self._connections_max) if is_full else self._pages.answer,
+            answer_above_maximum(self._pages, self._connections_max) if is_full else self._pages.answer,
             now_ms=self._clock.monotonic_ms,
-            ended=self._connections.discard,
+            ended=self._forget,
             failed=_log_failure,
             head_bytes_max=self._head_bytes_max,
             keeps_alive=not is_full,
         )
-        self._connections.add(connection)
-        if len(self._connections) > self._connections_max + REFUSED_MAX:
+        self._connections[connection] = min(self._idle_ms, ABOVE_IDLE_MS) if is_full else self._idle_ms
+        if len(self._connections) > self._connections_max + ABOVE_MAX:
             transport.close()
         return connection
+
+    def _forget(self, connection: HttpConnection) -> None:
+        self._connections.pop(connection, None)
 
 
 def _log_failure(error: Exception) -> None:

@@ -124,6 +124,8 @@ def _show_plan(plan: DrainPlan, as_json: bool) -> None:
     rows = [(*one, plan.before[one], target) for one, target in sorted(plan.targets.items())]
     if rows or as_json:
         show(as_json, ["topic", "partition", "before", "target"], rows)
+    else:
+        print(f"broker {plan.broker} has no replicas: nothing to move")
 
 
 async def _unregister(admin: Admin, broker: int) -> None:

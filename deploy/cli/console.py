@@ -73,8 +73,8 @@ def console(
 
         return Producer(**{**connection.producer_settings(), **more})
 
-    if schema_registry is not None and not schema_registry.startswith(("http://", "https://")):
-        raise CommandFailed(f"--schema-registry {schema_registry}: expected http://HOST:PORT", code=EXIT_USAGE)
+    if schema_registry is not None:
+        _check_registry(schema_registry)
     connection, folder = _located(connection, data)
     addresses = _addresses(metrics or [])
     try:
@@ -120,6 +120,7 @@ def _announce(settings: ConsoleSettings, as_json: bool) -> None:
     url = f"http://{address}:{settings.port}/"
     if as_json:
         print_json({"url": url, "bootstrap": settings.bootstrap, "allow_changes": settings.allow_changes})
+        sys.stdout.flush()  # a program reads it while this one goes on
     else:
         mode = "changes allowed" if settings.allow_changes else "read-only"
         print(f"console: {url} ({mode}), cluster {settings.bootstrap}; end it with ctrl-C", flush=True)
@@ -132,6 +133,16 @@ def require_extra() -> None:
     missing = [name for name in ("starlette", "anycorn", "jinja2", "regex") if find_spec(name) is None]
     if missing:
         raise CommandFailed(f"the console needs {', '.join(missing)}: pip install 'pykraft[console]'", code=EXIT_USAGE)
+
+
+def _check_registry(url: str) -> None:
+    """CommandFailed for what is no address of a registry."""
+    from urllib.parse import urlsplit
+
+    if "@" in urlsplit(url).netloc:  # pages show the address
+        raise CommandFailed("--schema-registry: a user and password in the URL are not supported", code=EXIT_USAGE)
+    if not url.startswith(("http://", "https://")):
+        raise CommandFailed(f"--schema-registry {url}: expected http://HOST:PORT", code=EXIT_USAGE)
 
 
 def _located(connection: Connection, data: str | None) -> tuple[Connection, Path | None]:

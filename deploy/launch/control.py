@@ -222,6 +222,7 @@ class LocalCluster:
                     raise LaunchError("late", f"node {node_id} (pid {identity.pid}) does not end; kraft kill {node_id}")
                 time.sleep(_POLL_SECONDS)
             clear_identity(self.folder.node(node_id))
+            self.folder.clear_admin_address(node_id)
             if node_id in self._children:
                 self._children.pop(node_id).wait()
 

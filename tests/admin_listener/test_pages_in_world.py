@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.admin.listener import ABOVE_IDLE_MS, ABOVE_MAX, LOOK_MS
 from kraft.broker.serving.metrics.text import LINES_PER_STEP
 from kraft.seam import Address
 from kraft.sim.world import World
@@ -134,19 +135,34 @@ def test_a_controller_without_a_majority_lives_but_is_not_ready() -> None:
     run(test, controllers=3)
 
 
-def test_a_connection_above_the_maximum_gets_503_that_names_the_key() -> None:
+def test_a_connection_above_the_maximum_gets_503_that_names_the_key_but_for_probes() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
-        seam = world.node("probe")
-        held = [await connect(seam, at(cluster, 1)) for _ in range(2)]
+        seam, address = world.node("probe"), at(cluster, 1)
+        held = [await connect(seam, address) for _ in range(2)]
         await world.sleep_ms(10)
-        status, body = await get(seam, at(cluster, 1), "/live")
+        status, body = await get(seam, address, "/info")
         assert status == 503
         assert "kraft.admin.connections.max=2" in body
+        assert (await get(seam, address, "/metrics"))[0] == 503
+        for path, wanted in (("/live", 200), ("/ready", 200), ("/v1/ready", 204)):
+            assert (await get(seam, address, path))[0] == wanted
         held[0].transport.close()
         await world.sleep_ms(10)
-        assert (await get(seam, at(cluster, 1), "/live"))[0] == 200
+        assert (await get(seam, address, "/info"))[0] == 200
 
     run(test, kraft_admin_connections_max="2")
+
+
+def test_connections_above_the_maximum_that_say_nothing_make_room_for_a_probe() -> None:
+    async def test(world: World, cluster: WorldCluster) -> None:
+        seam, address = world.node("probe"), at(cluster, 1)
+        held = [await connect(seam, address) for _ in range(1 + ABOVE_MAX)]
+        await world.sleep_ms(ABOVE_IDLE_MS + 2 * LOOK_MS)
+        assert not held[0].ended.is_set()
+        assert all(client.ended.is_set() for client in held[1:])
+        assert (await get(seam, address, "/live"))[0] == 200
+
+    run(test, kraft_admin_connections_max="1")
 
 
 @pytest.mark.parametrize("trickle", [(), (b"GET /live HTTP/1.1\r\nX: ", b"y", b"y", b"y")])

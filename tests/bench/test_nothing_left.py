@@ -49,11 +49,12 @@ class Traces:
 
     def processes(self) -> list[psutil.Process]:
         """Those that run now; not those that nobody has reaped."""
-        return [process for process in psutil.process_iter() if self._is_ours(process)]
+        return [process for process in psutil.process_iter() if self._is_ours(process, frozen=False)]
 
-    def _is_ours(self, process: psutil.Process) -> bool:
+    def _is_ours(self, process: psutil.Process, *, frozen: bool) -> bool:
         try:
-            if process.status() == psutil.STATUS_ZOMBIE:
+            status = process.status()
+            if status == psutil.STATUS_ZOMBIE or (frozen and status != psutil.STATUS_STOPPED):
                 return False
             files = (file.path for file in process.open_files())
             named = (process.cwd(), *process.cmdline(), *files)
@@ -62,7 +63,7 @@ class Traces:
             return False
 
     def frozen(self) -> list[psutil.Process]:
-        return [one for one in self.processes() if one.status() == psutil.STATUS_STOPPED]
+        return [process for process in psutil.process_iter() if self._is_ours(process, frozen=True)]
 
 
 @pytest.fixture

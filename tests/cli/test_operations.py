@@ -7,6 +7,7 @@ import pytest
 from kraft.client.admin import Reassignment
 from kraft.client.admin.values import PartitionDescription
 from kraft.client.core.replica_plan import plan_without
+from kraft.deploy.cli.brokers import _show_plan
 from kraft.deploy.cli.draining import decide_drain
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.rolling import restart_order
@@ -48,6 +49,11 @@ def test_drained_replicas_are_spread_by_load() -> None:
 def test_a_drain_without_a_free_broker_is_refused() -> None:
     with pytest.raises(ValueError, match="t-0 has 2 replicas"):
         plan_without(1, {("t", 0): (1, 2)}, {2: None})
+
+
+def test_a_drain_of_a_broker_without_replicas_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    _show_plan(decide_drain(4, [partition(0, 1, 2)], {}, {1: None, 2: None}), as_json=False)
+    assert capsys.readouterr().out == "broker 4 has no replicas: nothing to move\n"
 
 
 def test_a_drain_goes_on_with_the_moves_that_are_under_way() -> None:

@@ -11,9 +11,6 @@ import pytest
 
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.clusters import Command, free_port
-from tests.ports import release_ports
-
-__all__ = ["release_ports"]
 
 
 @pytest.hookimpl(wrapper=True)

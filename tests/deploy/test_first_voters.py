@@ -16,6 +16,8 @@ from tests.ports import hold_ports
 from tests.quorum.test_first_voters import directory
 from tests.quorum.test_tls import Started, run_node
 
+READY_SECONDS_MAX = 60
+
 
 def properties(folder: Path, node_id: int, servers: str, port: int, *roles: str) -> Path:
     """A node's `server.properties` that knows only bootstrap servers."""
@@ -43,11 +45,11 @@ async def come_up(*paths: Path, then: Callable[[], None] = lambda: None) -> None
     async with trio.open_nursery() as nursery:
         for path, started in zip(paths, nodes, strict=True):
             nursery.start_soon(run_node, read(path), started, None)
-        with trio.fail_after(30):
+        with trio.fail_after(READY_SECONDS_MAX):
             while nodes[-1].node is None:
                 await trio.lowlevel.checkpoint()
             await nodes[-1].node.wait_ready()
-            await trio.to_thread.run_sync(then)
+        await trio.to_thread.run_sync(then)  # commands, of which each has its own time
         nursery.cancel_scope.cancel()
 
 

@@ -90,6 +90,8 @@ def test_an_executed_node_starts_without_a_launcher_as_well(cluster: LocalCluste
     assert seen(cluster) == (status.pid, "first")
     assert status.admin.startswith("127.0.0.1:")
     assert status.admin != before, "the address of the process that runs, not of the one that was killed"
+    cluster.stop(1)
+    assert cluster.folder.admin_address(1) == ""
 
 
 def test_a_prefix_that_names_no_program_fails_the_start_and_names_the_file(cluster: LocalCluster) -> None:

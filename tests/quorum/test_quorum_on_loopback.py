@@ -51,7 +51,7 @@ class Cluster:
                 return member
         return None
 
-    async def wait(self, condition: Callable[[], object], limit_s: float = 20.0) -> float:
+    async def wait(self, condition: Callable[[], object], limit_s: float = 60.0) -> float:
         began = time.monotonic()
         with trio.fail_after(limit_s):
             while not condition():  # noqa: ASYNC110

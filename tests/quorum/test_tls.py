@@ -64,7 +64,7 @@ async def test_a_broker_alone_joins_controllers_behind_tls(tmp_path: Path, inter
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run_node, {**shared, **key, **controller}, nodes[0])
         nursery.start_soon(run_node, {**shared, **broker}, nodes[1])
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while nodes[1].node is None:
                 await trio.lowlevel.checkpoint()
             await nodes[1].node.wait_ready()

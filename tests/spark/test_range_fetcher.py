@@ -34,7 +34,9 @@ from tests.spark.scripted_brokers import (
     serve_log,
 )
 
-QUICK = FetchSettings(wait_ms=10, poll_timeout_ms=100)
+QUICK = FetchSettings(wait_ms=10, poll_timeout_ms=30_000)
+IMPATIENT = replace(QUICK, poll_timeout_ms=100)
+"""For what never comes."""
 REQUEST_TIMEOUT_MS = 5_000
 
 
@@ -219,9 +221,9 @@ def test_a_leader_that_stays_away_is_named_with_its_advertised_address_after_the
         nowhere = replace(brokers.addresses[1], port=1)
         brokers.advertised[1] = nowhere
         with pytest.raises(ClusterUnreachable) as caught:
-            read(brokers, 0, 1, request_timeout_ms=300)
+            read(brokers, 0, 1, request_timeout_ms=1_000)
         text = str(caught.value)
-        assert f"broker 1 was not reached within 300 ms at its advertised address {nowhere}" in text
+        assert f"broker 1 was not reached within 1000 ms at its advertised address {nowhere}" in text
         assert f"bootstrap {brokers.addresses[0]},{brokers.addresses[1]}" in text
         assert caught.value.__notes__ == ["while reading t-0 [0, 1), at offset 0"]
 
@@ -231,7 +233,7 @@ def test_a_refusal_that_does_not_pass_within_the_request_timeout_is_raised() -> 
         return FetchResult(0, error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
 
     with scripted_brokers(Brokers(on_fetch=on_fetch)) as brokers, pytest.raises(KafkaError, match="STORAGE") as caught:
-        read(brokers, 0, 1, request_timeout_ms=200)
+        read(brokers, 0, 1, request_timeout_ms=1_000)
     assert len(brokers.fetched) > 1
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -451,7 +453,7 @@ def test_records_that_stay_behind_an_open_transaction_end_the_task_after_the_pol
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
         return FetchResult(0, high_watermark=5, last_stable_offset=0)
 
-    committed = replace(QUICK, read_committed=True)
+    committed = replace(IMPATIENT, read_committed=True)
     with (
         scripted_brokers(Brokers(on_fetch=on_fetch)) as brokers,
         pytest.raises(NoProgress, match=r"partition 0: no record from offset 0 on .* last stable offset 0"),
@@ -463,8 +465,8 @@ def test_a_log_that_stays_shorter_than_the_range_is_a_loss_after_the_poll_timeou
     log = serve_log(batch(0, 1), high_watermark=2)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         with pytest.raises(DataLost, match=r"the log ends before the range.* available: offsets below 2, 3 offsets"):
-            read(brokers, 0, 5)
-        assert read(brokers, 0, 5, fail_on_data_loss=False) == [0, 1]
+            read(brokers, 0, 5, fetch=IMPATIENT)
+        assert read(brokers, 0, 5, fetch=IMPATIENT, fail_on_data_loss=False) == [0, 1]
 
 
 # damage

@@ -53,25 +53,25 @@ def test_a_broker_that_hangs_is_passed_over_for_what_any_can_answer(monkeypatch:
     with scripted_brokers(Brokers(hung={0}), 2) as brokers, knowing(brokers) as cluster:
         cluster.refresh([TOPIC])
         cluster.refresh([TOPIC])
-        assert brokers.asked == [(1, ApiKey.METADATA)] * 2
+        assert {*brokers.asked} == {(1, ApiKey.METADATA)}
 
 
 def test_no_broker_at_all_is_named_with_every_address_and_why() -> None:
-    settings = ConnectionSettings(bootstrap=(NOWHERE, replace(NOWHERE, port=2)), request_timeout_ms=100)
+    settings = ConnectionSettings(bootstrap=(NOWHERE, replace(NOWHERE, port=2)), request_timeout_ms=500)
     with SyncCluster(settings) as cluster, pytest.raises(ClusterUnreachable) as caught:
         cluster.wait_topics([TOPIC])
     text = str(caught.value)
-    assert "within 100 ms (bootstrap 127.0.0.1:1,127.0.0.1:2)" in text
+    assert "within 500 ms (bootstrap 127.0.0.1:1,127.0.0.1:2)" in text
     assert "no connection to 127.0.0.1:1 (Connection refused); no connection to 127.0.0.1:2" in text
 
 
 def test_a_leader_that_cannot_be_reached_is_named_with_bootstrap_and_advertised_address() -> None:
-    with scripted_brokers(Brokers(leader=1), 2) as brokers, knowing(brokers, timeout_ms=200) as cluster:
+    with scripted_brokers(Brokers(leader=1), 2) as brokers, knowing(brokers, timeout_ms=1_000) as cluster:
         brokers.advertised[1] = NOWHERE
         with pytest.raises(BrokerUnreachable) as caught:
             cluster.list_offsets({PARTITION: LATEST})
     text = str(caught.value)
-    assert f"broker 1 was not reached within 200 ms at its advertised address {NOWHERE}" in text
+    assert f"broker 1 was not reached within 1000 ms at its advertised address {NOWHERE}" in text
     assert f"(bootstrap {brokers.addresses[0]},{brokers.addresses[1]})" in text
     assert "advertised.listeners" in text
 
@@ -92,7 +92,7 @@ def test_an_offset_refused_for_good_is_raised_at_once() -> None:
 
 
 def test_a_partition_that_nobody_leads_is_waited_for_up_to_the_request_timeout() -> None:
-    with scripted_brokers(Brokers(leader=-1)) as brokers, knowing(brokers, timeout_ms=100) as cluster:
+    with scripted_brokers(Brokers(leader=-1)) as brokers, knowing(brokers, timeout_ms=1_000) as cluster:
         with pytest.raises(KafkaError, match="t-0 has no leader now"):
             cluster.list_offsets({PARTITION: LATEST})
         assert len(brokers.asked) > 1

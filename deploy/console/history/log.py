@@ -51,6 +51,11 @@ class MetadataLog:
                 timeline.extend(await self._fetch(timeline.end_offset, end), end)
             return timeline
 
+    async def images(self, timeline: Timeline, *offsets: int) -> list[MetadataImage]:
+        """The metadata at each of these offsets, replayed beside the loop. NotInLog if the log does not reach there."""
+        async with self._lock:  # neither a replay nor an extension changes the timeline meanwhile
+            return await trio.to_thread.run_sync(lambda: [timeline.image_at(offset) for offset in offsets])
+
     async def _bounds(self) -> tuple[int, int]:
         async with self._settings.admin() as admin:
             try:

@@ -54,16 +54,17 @@ async def show(request: Request) -> Response:
     try:
         timeline = await log.read()
         asked = read_query(request.query_params, timeline, now_ms())
-        image = timeline.image_at(asked.at)
-        before = None if asked.since is None else timeline.image_at(asked.since)
+        around = timeline.around(asked.at, EVENTS_BEFORE, EVENTS_AFTER)
+        oldest_shown = around[0].offset if around else asked.at
+        since = () if asked.since is None else (asked.since,)
+        points = asked.at, timeline.end_offset, oldest_shown, *since
+        image, newest, first, *before = await log.images(timeline, *points)
     except NotGiven as problem:
         return render(request, "not_given.html", section=SECTION, why=str(problem))
     except (BadQuery, MetadataLogError, *FAILURES) as problem:
         return render(request, "no_history.html", section=SECTION, status=400, why=str(problem))
-    rows, is_cut = _rows(image, before, asked)
-    around = timeline.around(asked.at, EVENTS_BEFORE, EVENTS_AFTER)
-    first = timeline.image_at(around[0].offset) if around else image  # it knows topics that have been removed since
-    events = event_rows(around, timeline.image_at(timeline.end_offset), image, first)
+    rows, is_cut = _rows(image, before[0] if before else None, asked)
+    events = event_rows(around, newest, image, first)  # the first knows topics that have been removed since
     return render(
         request,
         "history.html",

@@ -18,6 +18,7 @@ from kraft.seam.ids import encode_uuid
 
 PAGE_ROWS = 100
 INTERNAL_PREFIX = "__"
+INTERNAL_PATH = f"topics / {INTERNAL_PREFIX}"
 CHANGES_MAX = 10_000
 """A comparison lists so many changes; what is more is only said to be there."""
 
@@ -84,11 +85,12 @@ def partitions_page(image: MetadataImage, search: str, number: int) -> Pageful:
 
 
 def changes_page(before: MetadataImage, after: MetadataImage, number: int) -> tuple[Pageful, bool]:
-    """What differs, and whether there is more than CHANGES_MAX. Topics that are one value in both are not looked at."""
+    """What differs, Kafka's own topics last, and whether there is more than CHANGES_MAX. Topics that are one value in
+    both are not looked at."""
     pairs = [(before.topics.get(name), after.topics.get(name)) for name in {*before.topics.names, *after.topics.names}]
     old = tree_of(before, [was for was, now in pairs if was is not now and was is not None])
     new = tree_of(after, [now for was, now in pairs if was is not now and now is not None])
-    found = list(islice(_changes(old, new), CHANGES_MAX + 1))
+    found = sorted(islice(_changes(old, new), CHANGES_MAX + 1), key=lambda row: row.path.startswith(INTERNAL_PATH))
     first = number * PAGE_ROWS
     return Pageful(found[first : first + PAGE_ROWS], number, min(len(found), CHANGES_MAX)), len(found) > CHANGES_MAX
 

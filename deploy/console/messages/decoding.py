@@ -36,8 +36,8 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`form`: what was taken; null for no bytes at all. `cut_bytes`: how many bytes `text` leaves out. `problem`: why
-    the form that was asked for does not fit."""
+    """`form`: what was taken; null for no bytes at all. `cut_bytes`: how many bytes `text` leaves out, of JSON and Avro
+    about. `problem`: why the form that was asked for does not fit."""
 
     form: str
     text: str
@@ -90,10 +90,9 @@ def _json(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
     if len(data) > RECORD_BYTES_MAX:
         raise ValueError(f"more than {RECORD_BYTES_MAX} bytes are not parsed")
     try:
-        value = json.loads(data)
+        return _pretty("json", json.loads(data), data, bytes_max)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    return _pretty("json", value, data, bytes_max)
 
 
 def _avro(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
@@ -103,17 +102,28 @@ def _avro(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
     if schema_id not in schemas:
         raise ValueError(f"schema {schema_id} is not known: give --schema-registry, or see whether that has it")
     try:
-        value = decode_avro(data, schemas[schema_id])
+        return _pretty(f"avro, schema {schema_id}", decode_avro(data, schemas[schema_id]), data, bytes_max)
     except BadAvro as problem:
         raise ValueError(str(problem)) from None
-    return _pretty(f"avro, schema {schema_id}", value, data, bytes_max)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+_INDENTED = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
 
 
 def _pretty(form: str, value: Any, data: bytes, bytes_max: int) -> Shown:
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    encoded = text.encode("utf-8", "replace")
+    """Written as far as it is shown: what is nested deep is many times as long when it is indented."""
+    pieces, letters = [], 0
+    for piece in _INDENTED.iterencode(value):
+        pieces.append(piece)
+        letters += len(piece)
+        if letters > bytes_max:
+            break
+    encoded = "".join(pieces).encode("utf-8", "replace")
     cut = encoded[:bytes_max]
-    return Shown(form, cut.decode("utf-8", "ignore"), len(data), len(encoded) - len(cut))
+    left_out = max(len(data) - len(cut), 1) if letters > bytes_max else len(encoded) - len(cut)
+    return Shown(form, cut.decode("utf-8", "ignore"), len(data), left_out)
 
 
 def _hex(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
+import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,7 +17,7 @@ from kraft.deploy.console.event_stream import Emit, EventStream
 from kraft.deploy.console.messages.decoding import RECORD_BYTES_MAX, Form, schema_ids
 from kraft.deploy.console.messages.producing import BadRecord, parse_record
 from kraft.deploy.console.messages.query import PARTS, BadQuery, Query, Where, parse_query
-from kraft.deploy.console.messages.reading import Reader
+from kraft.deploy.console.messages.reading import BREATH_MS, Reader
 from kraft.deploy.console.messages.registry import Registry
 from kraft.deploy.console.messages.rows import Row, row_of
 from kraft.deploy.console.messages.window import Page
@@ -126,7 +127,13 @@ async def produce(request: Request) -> Response:
 async def _rows(request: Request, records: tuple[ConsumerRecord, ...] | list[ConsumerRecord], form: Form) -> list[Row]:
     wanted = schema_ids(tuple(data for record in records for data in (record.key, record.value)))
     schemas = await registry_of(request).schemas(wanted) if form in (Form.AUTO, Form.AVRO) else {}
-    return [row_of(record, form, schemas) for record in records]
+    rows, since = [], trio.current_time()
+    for record in records:
+        rows.append(row_of(record, form, schemas))
+        if trio.current_time() - since >= BREATH_MS / 1_000:  # records may be large: others get their turn
+            await trio.lowlevel.checkpoint()
+            since = trio.current_time()
+    return rows
 
 
 def _page(request: Request, query: Query, page: Page, rows: list[Row], problem: str, *, status: int = 200) -> Response:

@@ -19,6 +19,8 @@ READ_MS_MAX = 3_000
 POLL_RECORDS = 500
 IDLE_MS = 200
 FETCH_BYTES_MAX = 8 * 1024 * 1024
+HELD_BYTES_MAX = 32 * 1024 * 1024
+"""A page holds records of so many bytes while it is read; with more of them it is not complete."""
 FOLLOWED_PER_SECOND_MAX = 100
 """Following shows so many records per second, and says how many it left out."""
 FOLLOW_POLL_MS = 500
@@ -41,14 +43,16 @@ class Reader:
             wanted = await _wanted(admin, query, first, last, now_ms)
         window = choose(query.where, first, last, wanted, query.count, is_filtered=pattern is not None)
         found: list[ConsumerRecord] = []
-        scan = _Scan(window)
+        scan, held_bytes = _Scan(window), 0
         with trio.move_on_after(READ_MS_MAX / 1_000) as in_time:
             async with self._open() as consumer:
                 await scan.open(consumer, query.topic)
-                while not scan.is_done(found, query.count):
+                while not scan.is_done(found, query.count) and held_bytes < HELD_BYTES_MAX:
                     most = POLL_RECORDS if window.is_backward else query.count - len(found)
                     records = await consumer.poll(records_max=max(most, 1), timeout_ms=IDLE_MS)
+                    before = len(found)
                     await _choose(records, lambda one: scan.take(one) and query.only.matches(pattern, one), found)
+                    held_bytes += sum(map(_size_bytes, found[before:]))
                     scan.look(consumer, query.topic)
         page = page_of(window, first, last, found, scan.positions, query.count, scan.scanned)
         return page if not in_time.cancelled_caught else _incomplete(page)
@@ -128,6 +132,11 @@ async def _choose(
         if trio.current_time() - since >= BREATH_MS / 1_000:
             await trio.lowlevel.checkpoint()
             since = trio.current_time()
+
+
+def _size_bytes(record: ConsumerRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _incomplete(page: Page) -> Page:

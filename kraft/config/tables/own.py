@@ -68,7 +68,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "kraft.admin.connections.max",
         INT,
         "16",
-        "Connections to kraft.admin.listener at once; one more is answered with 503.",
+        "Connections to kraft.admin.listener at once; one more is answered with 503, but for /live and /ready.",
         at_least(1),
     ),
     key(

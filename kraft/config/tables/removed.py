@@ -15,7 +15,7 @@ REMOVED: Mapping[str, str] = MappingProxyType(
         "zookeeper.metadata.migration.enable": _NO_ZOOKEEPER,
         "broker.id.generation.enable": "node ids are not generated; set node.id",
         "reserved.broker.max.id": "node ids are not generated; set node.id",
-        "inter.broker.protocol.version": "replaced by the finalized feature metadata.version: kraft features describe",
+        "inter.broker.protocol.version": "the feature metadata.version replaces it; see kraft features describe",
         "control.plane.listener.name": "controllers have listeners of their own: controller.listener.names",
         "log.message.format.version": "all batches are stored in format 2; remove the line",
         "log.message.downconversion.enable": "fetches below version 4 are not served; remove the line",

@@ -163,6 +163,8 @@ def test_partitions_of_internal_topics_come_last() -> None:
         *(partition(UUID(int=at), 0) for _, at in topics),
     ).image_at(4)
     assert [row.topic for row in partitions_page(image, "", 0).rows] == ["zoo", "__consumer_offsets"]
+    changes, _ = changes_page(MetadataImage(), image, 0)
+    assert [row.path for row in changes.rows][-2:] == ["topics / zoo", "topics / __consumer_offsets"]
 
 
 def test_an_event_that_this_release_does_not_know_is_shown_as_such() -> None:

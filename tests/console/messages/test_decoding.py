@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import tracemalloc
 
 import pytest
 
@@ -35,6 +36,24 @@ def test_a_form_that_does_not_fit_is_shown_as_hex_with_the_reason(data: bytes, f
 
 def test_json_that_is_nested_too_deep_is_shown_another_way() -> None:
     assert show(b"[" * 200_000, Form.AUTO, {}).form in ("text", "hex")
+
+
+def test_json_is_written_only_as_far_as_it_is_shown() -> None:
+    """Indented it would be 240 MB: each of its numbers stands on a line behind 800 spaces."""
+    data = b"[" * 400 + b",".join([b"1"] * 300_000) + b"]" * 400
+    tracemalloc.start()
+    shown = show(data, Form.AUTO, {})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (shown.form, len(shown.text)) == ("json", SHOWN_BYTES_MAX)
+    assert 0 < shown.cut_bytes < len(data)
+    assert peak < 10 * len(data)
+
+
+def test_json_of_one_long_text_says_how_much_is_left() -> None:
+    shown = show(b'{"a":"' + b"x" * 10_000 + b'"}', Form.AUTO, {})
+    assert len(shown.text) == SHOWN_BYTES_MAX
+    assert 10_000 - SHOWN_BYTES_MAX < shown.cut_bytes < 10_000
 
 
 def test_long_text_is_cut_between_letters_and_says_how_much_is_left() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from starlette.types import Message
 
 from kraft.client import Producer
 from kraft.client.admin import Admin, NewTopic
 from kraft.deploy.console.event_stream import EventStream
+from kraft.deploy.console.messages import reading
 from kraft.deploy.console.messages.query import Query
 from kraft.deploy.console.messages.reading import Reader
 from kraft.deploy.launch.control import LocalCluster
@@ -44,6 +46,19 @@ async def test_the_newest_records_are_shown_decoded_with_the_way_to_older_ones(s
         assert "2 records shown, 2 read" in page
         older = await asked.page("/messages/newest?count=2&where=before&cursor=0-6")
         assert '{ "n": 5 }' in older
+
+
+async def test_a_page_of_large_records_holds_a_bounded_part_of_them_and_says_that_it_is_not_whole(
+    small_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = small_cluster.bootstrap_servers
+    await fill(bootstrap, "large")
+    monkeypatch.setattr(reading, "POLL_RECORDS", 2)
+    monkeypatch.setattr(reading, "HELD_BYTES_MAX", 1)
+    async with console(bootstrap) as asked:
+        page = await asked.page("/messages/large")
+        assert "2 records shown, 2 read" in page
+        assert "Not all was read" in page
 
 
 async def test_records_are_found_by_offset_time_and_filter(small_cluster: LocalCluster) -> None:
