@@ -205,7 +205,7 @@ async def _live(config: NodeConfig, status: Status, cluster_id: str | None, kafk
         if kafka_log_lines:
             _log_ready_as_kafka(config.node_id)
         if config.is_controller:
-            await _import_messages()
+            await _import_messages(lambda: node.quorum.is_leader)
 
 
 def _log_ready_as_kafka(node_id: int) -> None:
@@ -232,9 +232,10 @@ def _fault_control(config: NodeConfig) -> FaultControl | None:
     return FaultControl(LinkPolicies(), ReplyPolicy())
 
 
-async def _import_messages() -> None:
+async def _import_messages(is_active: Callable[[], bool]) -> None:
     """Import what a controller is asked before it is asked, a few milliseconds at a time: the question who leads at
-    once, the rest when the other nodes of this machine are up as well and do not need its processors."""
+    once, the rest when the other nodes of this machine are up as well and do not need its processors, and only if this
+    is the active controller: the others would each keep 3 MB for nothing, and load a class when they need it."""
     import trio
 
     from kraft.wire.api_keys import ApiKey
@@ -254,6 +255,8 @@ async def _import_messages() -> None:
             await trio.sleep(IMPORT_PAUSE_SECONDS)
         if key is ApiKey.DESCRIBE_QUORUM:
             await trio.sleep(START_IS_OVER_SECONDS)
+            if not is_active():
+                return
 
 
 async def _wait_ready(node: Node, time_ms: int) -> None:

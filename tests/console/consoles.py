@@ -95,7 +95,12 @@ def cluster_running(path: Path, *, brokers: int) -> Iterator[LocalCluster]:
 
 @contextmanager
 def console_running(kraft: Command, bootstrap: str, *options: str) -> Iterator[Console]:
-    """`kraft console` over this cluster, at a free port."""
-    with kraft.watch("console", "-b", bootstrap, "--port", "0", "--json", *options) as lines:
-        told = json.loads(lines.readline())
-        yield Console(told["url"])
+    """`kraft console` over this cluster, at a free port. AssertionError with what it said if it ends by itself."""
+    with kraft.start("console", "-b", bootstrap, "--port", "0", "--json", *options) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        try:
+            yield Console(told["url"])
+        finally:
+            if process.poll() is not None:
+                raise AssertionError(f"the console ended with {process.returncode}: {process.communicate()[1]}")

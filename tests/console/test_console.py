@@ -52,6 +52,8 @@ def test_pages_show_the_cluster(console: Console) -> None:
     assert "All is well" in console.wait("/", lambda text: ">active<" in text)
     assert 'href="/topics/orders"' in console.page("/topics?q=ord")
     assert 'href="/topics/orders"' not in console.page("/topics?q=nosuch")
+    assert "1 internal topic hidden" in console.page("/topics")
+    assert "hidden.</p>" not in console.page("/topics?internal=1")
     assert ">3<" in console.page("/topics/orders")
     assert "preferred" in console.page("/topics/orders/0")
     assert "no partition is being moved" in console.page("/reassignments")

@@ -33,8 +33,13 @@ def test_loggers_of_a_node_that_is_only_a_controller_are_shown_and_set(up: Comma
     assert levels(up, controller)["kraft.quorum"] == "INFO"
 
 
-def test_loggers_of_a_controller_asked_of_brokers_say_how_to_ask_it(up: Command) -> None:
-    assert "--bootstrap-controller" in up.run("configs", "describe", "--loggers", "101", code=4)
+def test_loggers_of_a_controller_are_the_same_through_brokers(up: Command, controller: str) -> None:
+    through = {row["key"]: row["value"] for row in up.json("configs", "describe", "--loggers", "101")}
+    assert through == levels(up, controller)
+
+
+def test_loggers_of_a_node_that_brokers_do_not_know_say_how_to_ask_controllers(up: Command) -> None:
+    assert "--bootstrap-controller" in up.run("configs", "describe", "--loggers", "107", code=4)
 
 
 def test_the_quorum_and_features_are_those_that_brokers_show(up: Command, controller: str) -> None:

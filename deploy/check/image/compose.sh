@@ -34,9 +34,9 @@ echo "ok: docker-compose.cluster.yml"
 
 # Debian's Prometheus under the name of the image that the file wants, which a registry would bring.
 stand_in="$(sed -n 's/^ *image: \(.*prometheus:.*\)/\1/p' deploy/docker/docker-compose.monitoring.yml)"
-container="$(buildah from --pull-never "$IMAGE")"
+container="$(buildah from --pull-never "$(sed -n 's/^ARG BASE=//p' deploy/docker/Dockerfile)")"
 buildah copy --quiet "$container" "$WORK/prometheus/usr/bin/prometheus" /bin/prometheus > /dev/null
-buildah config --healthcheck NONE --entrypoint '["/bin/prometheus", "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/tmp/series"]' \
+buildah config --entrypoint '["/bin/prometheus", "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/tmp/series"]' \
   --cmd '' "$container"
 buildah commit --quiet "$container" "$stand_in" > /dev/null
 nodes=(controller-1 controller-2 controller-3 broker-4 broker-5 broker-6)

@@ -8,12 +8,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from urllib.parse import urlencode
 
+import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kraft.client.admin import ConfigChange, ConfigEntry, ConfigOperation, ConfigResource, ConfigSource, ResourceType
+from kraft.client.admin import (
+    Admin,
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
 from kraft.deploy.console.rendering import form_of, redirect, render, view_of
 
 SOURCES = MappingProxyType(
@@ -26,6 +35,9 @@ SOURCES = MappingProxyType(
         ConfigSource.GROUP: "this group",
     }
 )
+SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.05, 2.0
+"""Brokers hear of a change a little later than the controller, and the next page asks them. A broker that hears of it
+after the maximum shows the old value."""
 _MARKUP = re.compile(r"<[^>]*>")
 
 
@@ -133,12 +145,23 @@ def default_of(entry: ConfigEntry) -> str | None:
 
 async def _alter(request: Request, owner_path: str) -> Response:
     """Change one setting. The notice goes through an address, which browsers keep: a value has no place in it."""
-    form, resource = form_of(request), _resource(request)
+    form, resource, admin = form_of(request), _resource(request), view_of(request).admin
     key = form.get("key", "")
     if form.get("action") == "remove":
         change, text = ConfigChange(ConfigOperation.DELETE, key), f"{key} is removed"
     else:
         change, text = ConfigChange(ConfigOperation.SET, key, form.get("value", "")), f"{key} is set"
-    await view_of(request).admin.configs.alter(resource, [change])
+    before = await _entry(admin, resource, key)
+    await admin.configs.alter(resource, [change])
+    with trio.move_on_after(SETTLE_SECONDS_MAX):
+        while True:
+            now = await _entry(admin, resource, key)
+            if now != before or (now is not None and now.value == change.value):
+                break
+            await trio.sleep(SETTLE_SECONDS)
     query = urlencode({"show": form.get("show", ""), "notice": f"{resource}: {text}."})
     return redirect(f"{owner_path}/configs?{query}")
+
+
+async def _entry(admin: Admin, resource: ConfigResource, key: str) -> ConfigEntry | None:
+    return next((entry for entry in await admin.configs.describe(resource) if entry.name == key), None)

@@ -60,19 +60,15 @@ async def topics(request: Request) -> Response:
     rows = topic_rows(view_of(request).snapshot)
     wanted = query.get("q", "").lower()
     state, sort = query.get("state", ""), query.get("sort", "name")
-    rows = [
-        row
-        for row in rows
-        if wanted in row.name.lower()
-        and (not state or row.states.get(state))
-        and (not row.is_internal or query.get("internal") or wanted)
-    ]
+    matching = [row for row in rows if wanted in row.name.lower() and (not state or row.states.get(state))]
+    rows = [row for row in matching if not row.is_internal or query.get("internal") or wanted]
+    hidden = len(matching) - len(rows)
     if sort == "partitions":
         rows.sort(key=lambda row: -row.partitions)
     elif sort == "problems":
         rows.sort(key=lambda row: -sum(row.states.values()))
     page = cut(rows, query.get("page", ""), "topic")
-    return render(request, "topics.html", section=SECTION, page=page, states=STATES, sorts=SORTS)
+    return render(request, "topics.html", section=SECTION, page=page, hidden=hidden, states=STATES, sorts=SORTS)
 
 
 def topic_rows(snapshot: Snapshot) -> list[TopicRow]:
