@@ -58,11 +58,10 @@ def test_they_are_put_back_also_where_a_plan_names_a_group_twice() -> None:
 
 def test_a_module_that_nobody_has_imported_yet_takes_nothing_that_is_small_meanwhile() -> None:
     program = (
-        "from kraft.sim.cluster.sizes import TURNS, small_sizes\n"
-        "with small_sizes([TURNS]): pass\n"
-        "from kraft.broker.api import metadata\n"
-        "from kraft.broker.node import turns\n"
-        "assert metadata.TURN_NS_MAX == turns.TURN_NS_MAX > 0\n"
+        "from kraft.sim.cluster.sizes import SLICES, small_sizes\n"
+        "with small_sizes([SLICES]): pass\n"
+        "from kraft.control import decision, grow, topics\n"
+        "assert grow.EVENTS_PER_SLICE == topics.EVENTS_PER_SLICE == decision.EVENTS_PER_SLICE > 1\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
