@@ -6,11 +6,11 @@ cd "$(dirname "$0")/../.."
 tools=${KRAFT_DEPLOY_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pykraft/deploy}
 python=${PYTHON:-.venv/bin/python}
 . deploy/check/alone.bash
+. deploy/check/go.bash
 mkdir -p "$tools/bin"
 
 if [ ! -x "$tools/bin/helm" ]; then
-    command -v go > /dev/null || debian golang-go
-    # Go from 1.21 on brings the version that Helm asks for; an older one fails here, and says so.
+    modern_go "$python"
     echo "Building Helm, once: some minutes."
     GOBIN="$tools/bin" go install helm.sh/helm/v3/cmd/helm@v3.22.0
 fi
