@@ -146,7 +146,7 @@ def observed(home: Path, *settings: str, options: Sequence[str] = (), jobs: str 
 
 def _is_up(one: Observed) -> bool:
     try:
-        return len(one.samples("up == 1")) == len(SHAPE.nodes())
+        return len(one.samples('up{job="kafka"} == 1')) == len(SHAPE.nodes())
     except OSError:
         return False
 
