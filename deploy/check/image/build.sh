@@ -13,13 +13,14 @@ if [ ! -s "$tar" ]; then
 fi
 podman import --quiet "$tar" "$base" > /dev/null
 
-# The registry of packages is the one that this machine's pip uses.
+# The registry of packages is the one that this machine's pip uses, and whom it trusts is whom this machine trusts.
 options=()
-for file in "${PIP_CERT:-}" /etc/pip.conf; do
+certificates="${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}"
+for file in "$certificates" /etc/pip.conf; do
   [ ! -f "$file" ] || options+=(--volume "$file:$file:ro")
 done
 echo "building $IMAGE"
-buildah bud --quiet --pull-never --isolation chroot --format docker --env PIP_CERT="${PIP_CERT:-}" "${options[@]}" \
+buildah bud --quiet --pull-never --isolation chroot --format docker --env PIP_CERT="$certificates" "${options[@]}" \
   --file deploy/docker/Dockerfile --tag "$IMAGE" . > "$WORK/build.log" 2>&1 || { tail -40 "$WORK/build.log" >&2; exit 1; }
 
 size() { podman image inspect --format '{{.Size}}' "$1"; }
