@@ -190,10 +190,11 @@ async def test_a_program_that_is_stopped_and_dies_of_sigterm_has_not_failed() ->
 
 async def test_a_program_that_finds_its_result_bad_when_it_is_stopped_has_failed() -> None:
     code = """
-    import signal, sys
+    import signal, sys, time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
     print("up", flush=True)
-    signal.pause()
+    while True:  # a signal may come before a pause has begun
+        time.sleep(0.05)
     """
     async with program(code) as running:
         await until_printed(running, "up")

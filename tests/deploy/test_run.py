@@ -143,11 +143,12 @@ def test_nothing_is_left_when_the_program_ends(kraft: Command, tmp_path: Path) -
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_sent_on_to_the_program(kraft: Command, tmp_path: Path, number: signal.Signals) -> None:
     code = f"""
-import signal, sys
+import signal, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, lambda number, _: sys.exit(40 + number))
 {TELL}
-signal.pause()
+while True:  # a signal may come before a pause has begun
+    time.sleep(0.05)
 """
     with kraft.start("run", *python(code)) as process:
         assert process.stdout is not None
