@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraft.node.loggers.levels import AlterOperation, RefusedLevels, alter_loggers
+from kraft.control.configs import SET
+from kraft.node.loggers.levels import RefusedLevels, alter_loggers
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from kraft.node.loggers.levels import AlterOperation, RefusedLevels, alter_logge
     ],
 )
 def test_a_level_that_cannot_be_set_is_refused_with_what_could_be(name: str, level: str, text: str) -> None:
-    config = SimpleNamespace(name=name, value=level, config_operation=AlterOperation.SET)
+    config = SimpleNamespace(name=name, value=level, config_operation=SET)
     resource = SimpleNamespace(resource_name="1", configs=[config])
     with pytest.raises(RefusedLevels, match=re.escape(text)):
         alter_loggers(1, resource, validate_only=True)

@@ -9,10 +9,10 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
+from kraft.control.configs import DELETE, SET
 from kraft.wire.error_codes import ErrorCode
 
 ROOT = "root"
@@ -65,15 +65,6 @@ def logger_levels() -> dict[str, str]:
     return levels
 
 
-class AlterOperation(IntEnum):
-    """Kafka's AlterConfigOp."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 class RefusedLevels(Exception):
     """The loggers are not described, or none of them is changed: error and text."""
 
@@ -99,23 +90,23 @@ def alter_loggers(node_id: int, resource: Any, *, validate_only: bool) -> None:
         if times[config.name] > 1:
             text = f"Error due to duplicate config keys: name {config.name!r} once."
             raise RefusedLevels(ErrorCode.INVALID_REQUEST, text)
-        if config.value is None and config.config_operation != AlterOperation.DELETE:
+        if config.value is None and config.config_operation != DELETE:
             raise RefusedLevels(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
     for config in resource.configs:
         _check_change(config, known)
     if not validate_only:
         for config in resource.configs:
-            set_level(config.name, config.value if config.config_operation == AlterOperation.SET else None)
+            set_level(config.name, config.value if config.config_operation == SET else None)
 
 
 def _check_change(config: Any, known: Mapping[str, str]) -> None:
     if config.name not in known:
         raise RefusedLevels(ErrorCode.INVALID_CONFIG, _unknown(config.name))
-    if config.config_operation == AlterOperation.SET:
+    if config.config_operation == SET:
         if config.value not in LEVELS:
             text = f"{config.value!r} is not a level of logger {config.name}: expected one of {', '.join(LEVELS)}"
             raise RefusedLevels(ErrorCode.INVALID_CONFIG, text)
-    elif config.config_operation != AlterOperation.DELETE:
+    elif config.config_operation != DELETE:
         raise RefusedLevels(ErrorCode.INVALID_REQUEST, "a logger's level can be set and deleted only")
     elif config.name == ROOT:
         raise RefusedLevels(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
