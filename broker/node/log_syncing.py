@@ -18,8 +18,9 @@ from kraft.seam import DiskError
 from kraft.seam.measures import Histogram
 
 if TYPE_CHECKING:
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.storage.handles import FileCache
     from kraft.storage.log import Log
 
 NS_PER_MS = 1e6
@@ -28,8 +29,11 @@ NS_PER_MS = 1e6
 class LogSyncer:
     """Syncs and preparations of all logs. `want_…` are plain calls; the work is done in tasks, one per log."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(self, loop: Loop, file_cache: FileCache, disk_failed: Callable[[Partition, DiskError], None]) -> None:
+        """`disk_failed(partition, error)` takes the directory of the file that `error` names offline."""
+        self._loop = loop
+        self._file_cache = file_cache
+        self._disk_failed = disk_failed
         self._wanted: dict[Partition, None] = {}
         self._wanted_whole: dict[Partition, None] = {}
         self.flush_ms = Histogram()
@@ -54,10 +58,10 @@ class LogSyncer:
                 self._wanted[partition] = None
             elif partition.log is not None:
                 partition.sync_running = True
-                self._manager.start_task(self._sync, partition)
+                self._loop.start_task(self._sync, partition)
 
     async def _sync(self, partition: Partition) -> None:
-        manager = self._manager
+        loop = self._loop
 
         async def sync(log: Log) -> None:
             whole = partition.syncs_appends or partition in self._wanted_whole
@@ -66,45 +70,45 @@ class LogSyncer:
             if plan is None:
                 return
             only_file = plan.only_file
-            began_ns = manager.clock.monotonic_ns()
+            began_ns = loop.clock.monotonic_ns()
             if only_file is not None:
-                await manager.disk.sync(only_file)
+                await loop.disk.sync(only_file)
             else:
-                await manager.disk.offload(plan.run)
-            self.flush_ms.update((manager.clock.monotonic_ns() - began_ns) / NS_PER_MS)
+                await loop.disk.offload(plan.run)
+            self.flush_ms.update((loop.clock.monotonic_ns() - began_ns) / NS_PER_MS)
             if partition.log is log:
                 log.mark_synced(plan)
                 partition.synced()
-                manager.file_cache.trim()  # what is on the device need not stay open
+                self._file_cache.trim()  # what is on the device need not stay open
 
         try:
             await self._exclusively(partition, sync)
         finally:
             partition.sync_running = False
-        manager.request_pass()
+        loop.request_pass()
 
     def want_ready(self, partition: Partition) -> None:
         """Open the files that an append needs and save the epoch's entry, then call `partition.readied`."""
-        self._manager.start_task(self._make_ready, partition)
+        self._loop.start_task(self._make_ready, partition)
 
     async def _make_ready(self, partition: Partition) -> None:
-        manager = self._manager
+        loop = self._loop
         epoch = partition.leader_epoch
 
         async def make_ready(log: Log) -> None:
             cold = log.warm_for_append()
             if cold is not None:
-                await manager.disk.offload(cold.warm)
+                await loop.disk.offload(cold.warm)
                 cold.adopt()
             plan = log.ready_plan(partition.topic_id)
             if plan is not None:
-                await manager.disk.offload(plan.run)
+                await loop.disk.offload(plan.run)
                 if partition.log is log:
                     log.mark_synced(plan)
 
         await self._exclusively(partition, make_ready)
         partition.readied(epoch)
-        manager.request_pass()
+        loop.request_pass()
 
     async def _exclusively(self, partition: Partition, work: Callable[[Log], Awaitable[None]]) -> None:
         """Run `work` on the open log with no other blocking call of it beside; a DiskError ends the directory."""
@@ -116,4 +120,4 @@ class LogSyncer:
                 await work(log)
             except DiskError as error:
                 if partition.log is log:
-                    self._manager.disk_failed(partition, error)
+                    self._disk_failed(partition, error)

@@ -32,6 +32,7 @@ from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
 from kraft.broker.node.log_opening import LogOpener
 from kraft.broker.node.log_syncing import LogSyncer
+from kraft.broker.node.loop import Loop
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
@@ -95,6 +96,9 @@ class ReplicaManager:
         self.directories = LogDirectories(config, self.disk)
         self.topic_metrics = TopicMetrics(services.metrics)
         self.deadlines = Deadlines(self.clock)
+        self.loop = Loop(
+            self.clock, self.disk, self.random, self.deadlines, self.start_task, self.seam.network.request_pass
+        )
         self.openings = trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX)
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), self.random.stream("fetch sessions")
@@ -104,9 +108,14 @@ class ReplicaManager:
         self.damaged_logs = DamagedLogs(self)
         self.refused_reads = RefusedReads(self)
         self.opener = LogOpener(self)
-        self.syncer = LogSyncer(self)
+        self.syncer = LogSyncer(self.loop, self.file_cache, self.disk_failed)
         self.retirement = Retirement(self)
-        self._flusher = LogFlusher(self)
+        self._flusher = LogFlusher(
+            self.loop,
+            config.integer("log.flush.scheduler.interval.ms"),
+            self.with_open_logs,
+            self.syncer.want_full_sync,
+        )
         self.alter_partition = AlterPartitionQueue(services)
         self.assignments = DirectoryAssignments(services)
         self.moves = ReplicaMoves(self)
