@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.gates import Operation
+from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Parked
 from kraft.wire.api_keys import ApiKey
@@ -52,7 +53,7 @@ def handle_delete_records(broker: BrokerServices, request: Request, session: Ses
 
     async def when_open() -> None:
         for partition in closed:
-            await broker.replicas.wait_open(partition)
+            await wait_open(partition)
         for row in deletion.rows():
             if row.partition is not None and row.is_waiting and row.target == UNKNOWN:
                 row.begin()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.gates import Operation
+from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -36,7 +37,7 @@ def handle_describe_producers(broker: Broker, request: Request, session: Session
 
     async def reply() -> None:
         for partition in closed:
-            await broker.replicas.wait_open(partition)
+            await wait_open(partition)
         answer(request, _response(broker, session, message))
 
     if closed:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kraft.broker.api.answers import answer, kind, part, read, respond
 from kraft.broker.node.damaged_logs import is_uncut
 from kraft.broker.node.gates import Operation
+from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
@@ -165,8 +166,7 @@ class _Listing:
         if isinstance(partition, MetadataTopic):
             hit = await partition.offset_at(timestamp)
             return OffsetAnswer() if hit is None else OffsetAnswer(ErrorCode.NONE, hit.timestamp, hit.offset, -1)
-        replicas = self._broker.replicas
-        await replicas.wait_open(partition)
+        await wait_open(partition)
         error = check(partition, self._asker, epoch)
         if error != ErrorCode.NONE:
             return OffsetAnswer(error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.node.gates import Operation
+from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.metadata_topic import PARTITION
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.partition_checks import leader_epoch_error
@@ -48,7 +49,7 @@ def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, ses
 
     async def when_open() -> None:
         for partition in closed:
-            await broker.replicas.wait_open(partition)
+            await wait_open(partition)
         _answer(broker, request, session, message, allowed)
 
     broker.answer_later(request, when_open)

@@ -151,7 +151,7 @@ class LogCleaner:
         state.last_run_ms = self._manager.clock.monotonic_ms()
         state.uncleanable = {one: size for one, size in state.uncleanable.items() if not one.is_removed}
         candidates: list[Candidate] = []
-        for one in self._manager.with_open_logs():
+        for one in self._manager.hosted.with_open_logs():
             candidate = await self._look_at(one)
             if candidate is not None:
                 candidates.append(candidate)

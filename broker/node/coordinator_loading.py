@@ -15,6 +15,7 @@ import trio
 
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import Entry, decode_entry
+from kraft.broker.node.log_waits import wait_settled
 from kraft.seam import WireError
 from kraft.storage.handles import ColdRead
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
@@ -36,7 +37,7 @@ async def load_state(
 ) -> tuple[DurableState, int] | None:
     """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
     batch is damaged; UnreadableBatch: one that is not holds what does not parse; DiskError."""
-    await replicas.wait_settled(partition)
+    await wait_settled(partition)
     state, offset = EMPTY_STATE, 0
     while is_wanted():
         log = partition.log

@@ -62,7 +62,7 @@ class LogMaintenance:
         while True:
             await self._manager.clock.sleep_ms(self._producers_ms)
             now_ms = self._manager.clock.wall_ms()
-            for partition in self._manager.with_open_logs():
+            for partition in self._manager.hosted.with_open_logs():
                 if partition.log is not None:
                     partition.log.expire_producers(now_ms)
 
@@ -133,7 +133,7 @@ class LogMaintenance:
 
     async def apply_retention(self) -> None:
         """One round over all open logs. Those that were found at start and not needed since are opened for it."""
-        for partition in self._manager.with_open_logs():
+        for partition in self._manager.hosted.with_open_logs():
             if partition.log is not None:
                 async with partition.blocking:  # no truncation, and no replacement by the cleaner, is under way
                     await self._retain(partition)

@@ -24,9 +24,8 @@ from kraft.broker.node.awaited_roles import AwaitedRoles
 from kraft.broker.node.cleaning import LogCleaner
 from kraft.broker.node.damaged_logs import DamagedLogs
 from kraft.broker.node.directory_assignments import DirectoryAssignments
-from kraft.broker.node.fetch_sessions import FetchSessionCache, TopicKey
+from kraft.broker.node.fetch_sessions import FetchSessionCache
 from kraft.broker.node.fetching import FetchOperation
-from kraft.broker.node.hosted import HostedReplicas, HostedTopic
 from kraft.broker.node.log_directories import NO_BROKER_EPOCH, HostedDirectory, LogDirectories
 from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
@@ -36,6 +35,7 @@ from kraft.broker.node.loop import Loop
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
+from kraft.broker.node.replica_index import ReplicaIndex
 from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
 from kraft.broker.node.replication_quota import ReplicationQuota
@@ -51,7 +51,6 @@ from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoi
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
 from kraft.storage.log import Log
-from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.services import DataPlaneServices
@@ -94,6 +93,8 @@ class ReplicaManager:
         for quota in (self.leader_quota, self.follower_quota):
             services.dynamic_configs.on_change(quota.configure)
         self.directories = LogDirectories(config, self.disk)
+        self.hosted = ReplicaIndex(self.directories, lambda: services.image)
+        self.find, self.locate = self.hosted.find, self.hosted.locate
         self.topic_metrics = TopicMetrics(services.metrics)
         self.deadlines = Deadlines(self.clock)
         self.loop = Loop(
@@ -113,7 +114,7 @@ class ReplicaManager:
         self._flusher = LogFlusher(
             self.loop,
             config.integer("log.flush.scheduler.interval.ms"),
-            self.with_open_logs,
+            self.hosted.with_open_logs,
             self.syncer.want_full_sync,
         )
         self.alter_partition = AlterPartitionQueue(services)
@@ -122,8 +123,6 @@ class ReplicaManager:
         self.roles = ReplicaRoles(self)
         self.awaited_roles = AwaitedRoles(self)
         self._turns = Turns(self.clock, self.start_task, self._turn_over)
-        self._hosted = HostedReplicas()
-        self._by_name: dict[str, HostedTopic] = {}
         self.image = services.image
         """The newest one whose roles are taken, or are being taken."""
         self._nursery: trio.Nursery | None = None
@@ -252,68 +251,6 @@ class ReplicaManager:
         except DiskError as error:
             log.error("log directory was not closed cleanly", directory=directory.path, error=str(error))
 
-    # lookup
-
-    def find(self, topic: TopicKey | None, index: int) -> Partition | None:
-        """The hosted replica of a topic's name or id, or None."""
-        hosted = self._by_name.get(topic) if isinstance(topic, str) else self._hosted.topic(topic)  # type: ignore[arg-type]
-        return None if hosted is None else hosted.get(index)
-
-    def partition(self, topic: str, index: int) -> Partition | None:
-        """The hosted replica, or None."""
-        return self.find(topic, index)
-
-    def locate(self, topic: str, index: int) -> Partition | ErrorCode:
-        """The hosted replica, or why there is none: 56 its directory is offline, 6 somebody else has it, 3 unknown."""
-        found = self.find(topic, index)
-        if found is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR if found.is_offline else found
-        known = self.services.image.topics.get(topic)
-        if known is None or known.find(index) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    @property
-    def hosted(self) -> HostedReplicas:
-        """Every hosted replica."""
-        return self._hosted
-
-    def host(self, partition: Partition) -> None:
-        """This replica is hosted from now on."""
-        self._by_name[partition.topic] = self._hosted.add(partition)
-
-    def drop(self, partition: Partition) -> bool:
-        """This replica is not hosted any more. Whether it was the last that is known by its topic's name."""
-        self._hosted.discard(partition)
-        if self._hosted.topic(partition.topic_id) is not None:
-            return False
-        known = self._by_name.get(partition.topic)
-        if known is None or known.topic_id != partition.topic_id:
-            return False
-        del self._by_name[partition.topic]
-        return True
-
-    def with_open_logs(self) -> list[Partition]:
-        """Every hosted replica whose log is open: a log that nobody uses gives the timers nothing to do."""
-        return [partition for directory in self.directories.all for partition in directory.open_logs]
-
-    async def wait_open(self, partition: Partition) -> None:
-        """Suspend until the partition's log is open, or never will be."""
-        if partition.log is not None or partition.is_offline or partition.is_removed:
-            await trio.lowlevel.checkpoint()
-            return
-        event = trio.Event()
-        partition.when_open(event.set)
-        await event.wait()
-
-    async def wait_settled(self, partition: Partition) -> None:
-        """As `wait_open`, and until nobody cuts the log: whoever is to lead does then."""
-        await self.wait_open(partition)
-        while not partition.is_settled:
-            event = trio.Event()
-            partition.when_open(event.set)
-            await event.wait()
-
     def endpoint_of(self, broker_id: int) -> Endpoint | None:
         """Where a broker's inter-broker listener is reached."""
         broker = self.services.image.brokers.get(broker_id)
@@ -397,7 +334,7 @@ class ReplicaManager:
     async def _wait_for_budget(self) -> None:
         await self.disk.wait_dirty_budget()
         self._waits_for_budget = False
-        for partition in self.with_open_logs():
+        for partition in self.hosted.with_open_logs():
             if partition.pending:
                 partition.run_pending()
         self.request_pass()
@@ -482,14 +419,14 @@ class ReplicaManager:
         turns.add(self.roles.take, self._assigned(old, new, delta))
         if delta.brokers:
             self.roles.redirect(delta.brokers)
-            turns.add(Partition.brokers_changed, self._hosted)
+            turns.add(Partition.brokers_changed, self.hosted)
         turns.add(lambda call: call(), (then,))
         turns.start()
 
     def _gone(self, delta: ImageDelta) -> Iterator[Assigned]:
         """The replicas of the topics that a delta deletes."""
         for topic_id in delta.deleted_topics:
-            for partition in self._hosted.topic(topic_id) or ():
+            for partition in self.hosted.of_topic(topic_id):
                 yield Assigned(topic_id, partition.index)
 
     def _assigned(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned | None]:
@@ -533,9 +470,9 @@ class ReplicaManager:
     def _configured(self, delta: ImageDelta) -> Iterable[Partition]:
         """The replicas whose topics have other settings now."""
         if any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs):
-            return self._hosted
+            return self.hosted
         named = [name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC]
-        return chain.from_iterable(self._by_name.get(name, ()) for name in named)
+        return chain.from_iterable(self.hosted.of_topic(name) for name in named)
 
     def _take_config(self, partition: Partition) -> None:
         if partition.is_removed:
@@ -569,5 +506,5 @@ class ReplicaManager:
 
     def check_lag(self) -> None:
         """One round of the in-sync timer, in turns."""
-        self._turns.add(Partition.check_lag, self._hosted)
+        self._turns.add(Partition.check_lag, self.hosted)
         self._turns.start()

@@ -29,6 +29,7 @@ from uuid import UUID
 import structlog
 import trio
 
+from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.topic_rules import log_config
 from kraft.seam import DiskError, StorageCorrupt
@@ -227,7 +228,7 @@ class ReplicaMoves:
     async def _move(self, move: Move) -> bool:
         """True if the replica is in its new directory."""
         manager, partition = self._manager, move.partition
-        await manager.wait_open(partition)
+        await wait_open(partition)
         try:
             move.future = future = await self._open_copy(move)
             await self._copy(move, future)

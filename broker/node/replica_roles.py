@@ -95,7 +95,7 @@ class ReplicaRoles:
             self._manager.services.dynamic_configs.topic(topic.name),
             self._manager.topic_metrics.of(topic.name),
         )
-        self._manager.host(partition)
+        self._manager.hosted.host(partition)
         self._manager.awaited_roles.hosted(partition)
         assigned = state.directory_of(self._manager.node_id)
         directory = self._manager.directories.place(topic.name, index, assigned, is_new=is_new)
@@ -152,7 +152,7 @@ class ReplicaRoles:
         """The replica is not this broker's any more: stop, then take its folder away."""
         self.stop_fetching(partition)
         self._manager.moves.give_up(partition)
-        if self._manager.drop(partition):
+        if self._manager.hosted.drop(partition):
             self._manager.topic_metrics.forget(partition.topic)
         opened = partition.log
         has_folder = not partition.is_blank or partition.blocking.locked()  # or it is just being made

@@ -234,7 +234,7 @@ class SimCluster:
     def _replica(self, broker: int, topic: str, index: int) -> Partition | None:
         eye = self.watch.nodes.get(broker)
         node = None if eye is None else eye.node.broker
-        return None if node is None else node.broker.replicas.partition(topic, index)
+        return None if node is None else node.broker.replicas.find(topic, index)
 
     def is_in_sync(self, node_id: int) -> bool:
         """Whether a node that was down is all back: it runs, and a broker is unfenced and in each of its ISRs."""

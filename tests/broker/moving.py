@@ -44,7 +44,7 @@ class Moving(Stage):
         return node.broker.replicas
 
     def replica(self, broker: int = 1) -> Partition:
-        found = self.replicas(broker).partition(self.topic, 0)
+        found = self.replicas(broker).find(self.topic, 0)
         assert found is not None
         return found
 

@@ -391,7 +391,7 @@ def test_a_lookup_by_time_in_a_log_that_is_deleted_meanwhile_is_refused(monkeypa
             nursery.start_soon(ask)
             await stage.until(lambda: late.has_come)
             await stage.admin.topics.delete("t")
-            await stage.until(lambda: stage.replicas().partition("t", 0) is None)
+            await stage.until(lambda: stage.replicas().find("t", 0) is None)
             await stage.cluster.world.sleep_ms(100)
             late.may_go.set()
         assert len(problems) == 1

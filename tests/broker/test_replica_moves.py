@@ -220,7 +220,7 @@ def test_a_replica_that_left_and_comes_back_is_made_where_it_was_asked_for() -> 
         await stage.until(lambda: not stage.cluster.trouble())
         other = stage.other()
         await stage.admin.partitions.reassign({PART: [2]})
-        await stage.until(lambda: stage.state().replicas == (2,) and stage.replicas().partition(*PART) is None)
+        await stage.until(lambda: stage.state().replicas == (2,) and stage.replicas().find(*PART) is None)
         assert (await stage.admin.nodes.move_replicas(1, {PART: other}))[PART] is not None
         await stage.admin.partitions.reassign({PART: [1]})
         await stage.until(lambda: stage.state().replicas == (1,))

@@ -120,7 +120,7 @@ def test_a_leader_is_killed_between_append_and_commit() -> None:
     async def story(cluster: SimCluster) -> None:
         await cluster.world.sleep_ms(1_000)
         nemesis, leader = Nemesis(cluster), state_of(cluster).leader
-        replica = cluster.watch.nodes[leader].node.broker.broker.replicas.partition(TOPIC, 0)
+        replica = cluster.watch.nodes[leader].node.broker.broker.replicas.find(TOPIC, 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(nemesis.crash_one, replace(UNCOMMITTED, role=plan.UNCOMMITTED_LEADER))
             await cluster.world.sleep_ms(20)

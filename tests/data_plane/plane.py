@@ -125,7 +125,7 @@ class Plane:
         return self.cluster.node(broker_id).publisher.image.topics.get(topic) is not None
 
     def partition(self, topic: str, broker_id: int = 1, index: int = 0) -> Partition:
-        found = self.cluster.node(broker_id).broker.broker.replicas.partition(topic, index)
+        found = self.cluster.node(broker_id).broker.broker.replicas.find(topic, index)
         assert found is not None
         return found
 

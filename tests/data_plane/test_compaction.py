@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from kraft.broker.node.cleaning import LOOKS_PER_STEP, LogCleaner
+from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.replica_manager import ReplicaManager
 from kraft.seam import DialFailed
@@ -393,7 +394,7 @@ def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_wh
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
         partition = plane.partition("orders")
-        await manager(plane).wait_open(partition)
+        await wait_open(partition)
         await plane.until(lambda: partition.state is not None and 1 in partition.state.isr)
         assert not await cleaner(plane).clean_dirtiest()
         assert partition.is_offline is (nodes > 1)

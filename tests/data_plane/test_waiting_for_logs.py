@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from kraft.broker.node.fetching import LOG_WAIT_MS_MIN
+from kraft.broker.node.log_waits import wait_open
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.fetch import FetchResponse
 from tests.broker.world_cluster import AskingClient
@@ -163,7 +164,7 @@ def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_the_disk(
         await plane.stop(1)
         plane.cluster.start(1)  # with the log's file closed, after the log was opened
         await plane.cluster.wait_ready()
-        await plane.cluster.node(1).broker.broker.replicas.wait_open(plane.partition("orders"))
+        await wait_open(plane.partition("orders"))
         assert await first_gives_way(plane, lambda: plane.world.slow_disk("b1", 60_000)) == [b"1"]
 
     run(test)

@@ -15,6 +15,7 @@ from kraft.broker.group.records import Entry
 from kraft.broker.group.requests import CommitReply, FetchReply, PartitionError
 from kraft.broker.group.step import Answer
 from kraft.broker.node import coordinator_shard
+from kraft.broker.node.log_waits import wait_open
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.workload.admin_work import Admin
 from kraft.sim.workload.group_work import GroupWork
@@ -82,7 +83,7 @@ def commits_are_acknowledged_without_a_write(patch: pytest.MonkeyPatch) -> None:
 
 def a_new_coordinator_begins_with_nothing(patch: pytest.MonkeyPatch) -> None:
     async def twin(replicas: Any, partition: Any, is_wanted: Any, bytes_max: int) -> Any:
-        await replicas.wait_open(partition)
+        await wait_open(partition)
         return EMPTY_STATE, partition.log.log_end_offset
 
     patch.setattr(coordinator_shard, "load_state", twin)

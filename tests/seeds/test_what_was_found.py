@@ -370,7 +370,7 @@ def test_replicas_that_have_deleted_the_same_keep_their_logs_when_another_leads(
 def log_of(cluster: SimCluster, broker: int) -> Log:
     """Of partition 0 of the orders on this broker."""
     node = cluster.watch.nodes[broker].node.broker
-    partition = None if node is None else node.broker.replicas.partition(TOPIC, 0)
+    partition = None if node is None else node.broker.replicas.find(TOPIC, 0)
     assert partition is not None
     assert partition.log is not None
     return partition.log

@@ -40,7 +40,7 @@ def _register_log(manager: ReplicaManager, metrics: Metrics, name: str, value: C
     """Of each log that is open: one that nobody has used since the start is not looked at."""
 
     def read() -> Labelled:
-        for partition in manager.with_open_logs():
+        for partition in manager.hosted.with_open_logs():
             if partition.log is not None:
                 yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition.log)
 

@@ -57,7 +57,7 @@ def _waiting(manager: ReplicaManager) -> Labelled:
 
 def _count_producers(manager: ReplicaManager) -> Look:
     total = 0
-    for number, partition in enumerate(manager.with_open_logs(), 1):
+    for number, partition in enumerate(manager.hosted.with_open_logs(), 1):
         total += 0 if partition.log is None else len(partition.log.producers.entries)
         if not number % PIECES_PER_STEP:
             yield
