@@ -200,7 +200,7 @@ class DeleteRecords(Parked):
         directories = dict.fromkeys(partition.directory for partition in raised)
         for directory in directories:
             if directory is not None and directory.is_online:
-                await self._broker.replicas.maintenance.write_log_starts_of(directory)
+                await self._broker.replicas.checkpoints.write_log_starts_of(directory)
         self._answer()
 
     def _answer(self) -> None:

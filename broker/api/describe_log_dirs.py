@@ -67,7 +67,7 @@ async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[Top
     try:
         measured = await broker.seam.disk.offload(_measure, broker.seam.disk, directory.path, closed)
     except DiskError as error:
-        broker.replicas.disk_failed_at(error, directory)
+        broker.replicas.failures.disk_failed_at(error, directory)
         return offline
     found, total_bytes, usable_bytes = measured
     return result(

@@ -203,7 +203,7 @@ class _Listing:
             if is_uncut(partition, log, truncations) and not replicas.damaged_logs.met(partition, damage):
                 return None, ErrorCode.CORRUPT_MESSAGE
         except DiskError as trouble:
-            replicas.disk_failed(partition, trouble)
+            replicas.failures.disk_failed(partition, trouble)
         return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def answer(self) -> None:

@@ -376,7 +376,7 @@ class _Produce:
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
     ) -> None:
         if isinstance(trouble, DiskError):
-            self._broker.replicas.disk_failed(partition, trouble)
+            self._broker.replicas.failures.disk_failed(partition, trouble)
             slot.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             partition.cooled(self._parked(slot, partition, data, header))

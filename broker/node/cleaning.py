@@ -182,7 +182,7 @@ class LogCleaner:
             try:
                 return find_range(opened, directory.cleaner_offsets.get(_key(partition)), manager.clock.wall_ms())
             except ColdRead as cold:
-                if not await manager.maintenance.warmed(partition, cold):
+                if not await manager.failures.warmed(partition, cold):
                     return None
             except StorageCorrupt as error:
                 manager.damaged_logs.met(partition, error)
@@ -205,7 +205,7 @@ class LogCleaner:
             return False
         except DiskError as error:
             if is_current(partition, cleaning):
-                manager.disk_failed(partition, error)
+                manager.failures.disk_failed(partition, error)
             return False
         except (StorageCorrupt, UnreadableBatch, WireError) as error:
             if is_current(partition, cleaning):
@@ -234,7 +234,7 @@ class LogCleaner:
         )
         if directory is not None and is_current(partition, cleaning):
             directory.cleaner_offsets[_key(partition)] = cleaning.cleaned_to
-            await self._manager.maintenance.write_cleaner_offsets_of(directory)
+            await self._manager.checkpoints.write_cleaner_offsets_of(directory)
 
 
 def _key(partition: Partition) -> tuple[str, int]:

@@ -88,4 +88,4 @@ async def _replace(
                 await offload(replacement.discard)
                 raise GivenUp
             paths = await offload(replacement.finish)
-    manager.start_task(manager.maintenance.remove_later, partition.config.file_delete_delay_ms, paths, partition)
+    manager.removal.remove_later(partition.config.file_delete_delay_ms, paths, partition)

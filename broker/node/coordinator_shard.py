@@ -127,7 +127,7 @@ class CoordinatorShard:
             if is_damage and not self._replicas.damaged_logs.met(self.partition, error):
                 self._not_loaded(error)
         except DiskError as error:
-            self._replicas.disk_failed(self.partition, error)
+            self._replicas.failures.disk_failed(self.partition, error)
         return None
 
     def _not_loaded(self, why: Exception) -> None:
@@ -302,7 +302,7 @@ class CoordinatorShard:
         try:
             partition.append_as_leader(memoryview(batch), read_header(batch), now_ms, AppendOrigin.COORDINATOR)
         except DiskError as error:
-            self._replicas.disk_failed(partition, error)
+            self._replicas.failures.disk_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         machine.appended(entries, opened.log_end_offset)
         return ErrorCode.NONE

@@ -9,14 +9,15 @@ Source: docs/decisions/08-damaged-replicas.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import structlog
 
 if TYPE_CHECKING:
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.seam import StorageCorrupt
     from kraft.storage.log import Log
     from kraft.storage.unreadable import UnreadableBatch
@@ -30,8 +31,18 @@ LEFT_ALONE_MS = 10 * 60_000
 class DamagedLogs:
     """The damage that one broker has met."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        loop: Loop,
+        node_id: int,
+        active_brokers: Callable[[], Container[int]],
+        lose: Callable[[Partition], None],
+    ) -> None:
+        """`lose` takes a replica offline and reports it to the controller."""
+        self._loop = loop
+        self._node_id = node_id
+        self._active_brokers = active_brokers
+        self._lose = lose
         self._told: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
         """Whose damage was told while it goes on, and until when that is enough."""
         self._told_unreadable: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
@@ -68,7 +79,6 @@ class DamagedLogs:
     def end(self, partition: Partition, damage: StorageCorrupt) -> None:
         """What stands in this log cannot be trusted: the replica is in no directory until it is mended, and others
         lead. The other logs of its directory are as good as before."""
-        manager = self._manager
         log.error(
             "log is damaged: move its folder away while the broker is stopped, and it is fetched anew from the leader"
             if self.others_can_lead(partition)
@@ -77,13 +87,8 @@ class DamagedLogs:
             partition=partition.index,
             error=str(damage),
         )
-        manager.roles.stop_fetching(partition)
-        opened = partition.log
-        partition.failed()
-        if opened is not None:
-            opened.release()
-        manager.report_lost(partition)
-        manager.request_pass()
+        self._lose(partition)
+        self._loop.request_pass()
 
     def others_can_lead(self, partition: Partition) -> bool:
         """Whether the controller would find another leader if this replica ended now, as far as is known here."""
@@ -91,11 +96,12 @@ class DamagedLogs:
         if state is None:
             return False
         in_sync = state.isr if leader is None else leader.isr.committed
-        return any(one != self._manager.node_id and one in self._manager.eligible for one in (*in_sync, *state.elr))
+        active = self._active_brokers()
+        return any(one != self._node_id and one in active for one in (*in_sync, *state.elr))
 
     def _was_told(self, partition: Partition, told: WeakKeyDictionary[Partition, float]) -> bool:
         """Whether its damage was told a short while ago; if not, it is now."""
-        now_ms = self._manager.clock.monotonic_ms()
+        now_ms = self._loop.clock.monotonic_ms()
         if now_ms < told.get(partition, 0):
             return True
         told[partition] = now_ms + LEFT_ALONE_MS

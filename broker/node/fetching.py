@@ -220,7 +220,7 @@ class FetchOperation(Parked):
                 self.probes = False
                 await disk.offload(read_through, cold.ranges)
         except DiskError as trouble:
-            self.broker.replicas.disk_failed_at(trouble)
+            self.broker.replicas.failures.disk_failed_at(trouble)
         except Exception:
             self._abandon()
             raise

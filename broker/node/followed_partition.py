@@ -182,7 +182,7 @@ class FollowedPartition:
                 return
             except DiskError as error:
                 self._set(FollowerStatus.STOPPED)
-                manager.disk_failed(partition, error)
+                manager.failures.disk_failed(partition, error)
                 return
             appended = info.last_offset >= info.base_offset
             partition.meters.replication_bytes_in.count += len(data)  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ class FollowedPartition:
         try:
             await self.fetcher.manager.disk.offload(cold.warm)
         except DiskError as error:
-            self.fetcher.manager.disk_failed(self.partition, error)
+            self.fetcher.manager.failures.disk_failed(self.partition, error)
             return
         cold.adopt()
         self._resume()
@@ -321,7 +321,7 @@ class FollowedPartition:
                 else:
                     await manager.disk.offload(opened.truncate_to, offset, now_ms)
             except DiskError as error:
-                manager.disk_failed(partition, error)
+                manager.failures.disk_failed(partition, error)
                 return
             except StorageCorrupt as error:
                 manager.damaged_logs.end(partition, error)
@@ -331,9 +331,9 @@ class FollowedPartition:
             note_truncated(partition)
             directory = partition.directory
             if directory is not None and directory.is_online:
-                await manager.maintenance.write_recovery_points_of(directory)
+                await manager.checkpoints.write_recovery_points_of(directory)
                 if opened.log_start_offset != start:
-                    await manager.maintenance.write_log_starts_of(directory)
+                    await manager.checkpoints.write_log_starts_of(directory)
         partition.cut_done()
         self._resume()
         manager.roles.begin_to_follow(partition)  # another leader, if the role changed meanwhile

@@ -95,7 +95,7 @@ class HostedDirectory:
 
     def forget(self, topic: str, index: int) -> None:
         """The log is gone from here: so are its checkpoints' lines, at their next writing, which must come before
-        another log of this name (`LogMaintenance.drop_forgotten`)."""
+        another log of this name (`CheckpointWriter.drop_forgotten`)."""
         self._forget((topic, index), self.log_starts, self.high_watermarks)
         self.forget_synced(topic, index)
 

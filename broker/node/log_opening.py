@@ -10,6 +10,8 @@ otherwise count as synced. Source: Kafka's LogManager, LogLoader, docs/decisions
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -23,9 +25,10 @@ from kraft.storage.log_names import STRAY_DIRECTORY_SUFFIX
 from kraft.storage.partition_metadata import read_partition_metadata
 
 if TYPE_CHECKING:
+    from kraft.broker.node.checkpoint_writing import CheckpointWriter
     from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.handles import FileCache
     from kraft.storage.log_dir import LogDirectory
 
@@ -75,11 +78,84 @@ class OpenJob(NamedTuple):
         return opened
 
 
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What all logs of a broker are opened with."""
+
+    file_cache: FileCache
+    producer_id_expiration_ms: int
+
+    def config_of(self, partition: Partition) -> LogConfig:
+        """The settings of the partition's topic, as its log needs them."""
+        return log_config(partition.config, self.producer_id_expiration_ms)
+
+
+class LogMaker:
+    """Opens the log of a replica, or makes it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        context: LogContext,
+        checkpoints: CheckpointWriter,
+        wait_retired: Callable[[str, int], Awaitable[None]],
+    ) -> None:
+        """`wait_retired` suspends while the folder of an earlier replica of this name is being renamed."""
+        self._loop = loop
+        self._context = context
+        self._checkpoints = checkpoints
+        self._wait_retired = wait_retired
+
+    async def open(self, partition: Partition, directory: HostedDirectory) -> Log | None:
+        """The log; None if the directory went offline or the replica was removed meanwhile. With the partition's lock.
+        DiskError, StorageCorrupt."""
+        key = (partition.topic, partition.index)
+        if not partition.is_removed:  # else its retirement waits for this very lock
+            await self._wait_retired(*key)
+        opened: Log | None = None
+        while opened is None:
+            await self._checkpoints.drop_forgotten(directory, *key)
+            storage = directory.storage
+            if storage is None or partition.is_removed:
+                return None
+            opened = await self._loop.disk.offload(self._job(partition, directory, storage).run)
+            if opened is None:
+                directory.forget(*key)
+        if directory.lower_to(opened, *key):
+            await self._checkpoints.write_recovery_points_of(directory)
+        return opened
+
+    def _job(self, partition: Partition, directory: HostedDirectory, storage: LogDirectory) -> OpenJob:
+        return OpenJob(
+            self._loop.disk,
+            directory,
+            storage,
+            partition.topic,
+            partition.index,
+            partition.topic_id,
+            self._context.config_of(partition),
+            self._context.file_cache,
+            self._loop.clock.wall_ms(),
+            self._loop.random.uuid(),
+        )
+
+
 class LogOpener:
     """The queue. `want` is a plain call; `serve` is one of its tasks."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        open_log: Callable[[Partition, HostedDirectory], Awaitable[Log | None]],
+        *,
+        opened: Callable[[Partition, Log], None],
+        damaged: Callable[[Partition, StorageCorrupt], None],
+        directory_failed: Callable[[HostedDirectory, DiskError], None],
+    ) -> None:
+        """`open_log` does the work (`LogMaker.open`); one of the others is called with its outcome."""
+        self._open_log = open_log
+        self._opened = opened
+        self._damaged = damaged
+        self._directory_failed = directory_failed
         self._queue: deque[Partition] = deque()
         self._queued: dict[Partition, bool] = {}
         self._busy_paths: set[tuple[str, int]] = set()
@@ -137,7 +213,6 @@ class LogOpener:
         return None
 
     async def _open(self, partition: Partition) -> None:
-        manager = self._manager
         directory = partition.directory
         if directory is None or not directory.is_online:
             partition.failed()
@@ -147,48 +222,15 @@ class LogOpener:
         self._running += 1
         try:
             async with partition.blocking:
-                if not partition.is_removed:  # else its retirement waits for this very lock
-                    await manager.wait_retired(*path)
-                opened = await self._open_or_make(partition, directory)
+                opened = await self._open_log(partition, directory)
         except DiskError as error:
-            manager.directory_failed(directory, error)
+            self._directory_failed(directory, error)
         except StorageCorrupt as error:
-            manager.damaged_logs.end(partition, error)
+            self._damaged(partition, error)
         else:
             if opened is not None:
-                manager.log_opened(partition, opened)
+                self._opened(partition, opened)
         finally:
             self._running -= 1
             self._busy_paths.discard(path)
             self._wake.set()
-
-    async def _open_or_make(self, partition: Partition, directory: HostedDirectory) -> Log | None:
-        """The log; None if the directory went offline or the replica went meanwhile. With the partition's lock."""
-        manager, key = self._manager, (partition.topic, partition.index)
-        opened: Log | None = None
-        while opened is None:
-            await manager.maintenance.drop_forgotten(directory, *key)
-            storage = directory.storage
-            if storage is None or partition.is_removed:
-                return None
-            opened = await manager.disk.offload(self._job(partition, directory, storage).run)
-            if opened is None:
-                directory.forget(*key)
-        if directory.lower_to(opened, *key):
-            await manager.maintenance.write_recovery_points_of(directory)
-        return opened
-
-    def _job(self, partition: Partition, directory: HostedDirectory, storage: LogDirectory) -> OpenJob:
-        manager = self._manager
-        return OpenJob(
-            manager.disk,
-            directory,
-            storage,
-            partition.topic,
-            partition.index,
-            partition.topic_id,
-            log_config(partition.config, manager.producer_id_expiration_ms),
-            manager.file_cache,
-            manager.clock.wall_ms(),
-            manager.random.uuid(),
-        )

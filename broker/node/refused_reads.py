@@ -19,8 +19,10 @@ from kraft.storage.handles import ColdRead
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
 
 if TYPE_CHECKING:
+    from kraft.broker.node.damaged_logs import DamagedLogs
+    from kraft.broker.node.disk_failures import DiskFailures
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.log import Log
 
 AGAIN_MAX = 3
@@ -77,8 +79,10 @@ class SameAgain:
 class RefusedReads:
     """Counts what readers are given, and looks at what they may refuse: one look at a time for each partition."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(self, loop: Loop, damaged_logs: DamagedLogs, failures: DiskFailures) -> None:
+        self._loop = loop
+        self._damaged_logs = damaged_logs
+        self._failures = failures
         self._under_way: set[Partition] = set()
 
     def given(self, partition: Partition, reader: int, offset: int, size_bytes: int) -> None:
@@ -90,28 +94,28 @@ class RefusedReads:
             self._look_at(partition, same_again, offset, size_bytes)
 
     def _is_left_alone(self, partition: Partition, same_again: SameAgain, offset: int) -> bool:
-        now_ms = self._manager.clock.monotonic_ms()
-        return same_again.is_left_alone(offset, now_ms) and not self._manager.damaged_logs.others_can_lead(partition)
+        now_ms = self._loop.clock.monotonic_ms()
+        return same_again.is_left_alone(offset, now_ms) and not self._damaged_logs.others_can_lead(partition)
 
     def _look_at(self, partition: Partition, same_again: SameAgain, offset: int, size_bytes: int) -> None:
         if partition not in self._under_way and partition.log is not None:
             self._under_way.add(partition)
-            self._manager.start_task(self._look, partition, same_again, partition.log, offset, size_bytes)
+            self._loop.start_task(self._look, partition, same_again, partition.log, offset, size_bytes)
 
     async def _look(
         self, partition: Partition, same_again: SameAgain, opened: Log, offset: int, size_bytes: int
     ) -> None:
-        manager, truncations = self._manager, opened.truncations
+        loop, truncations = self._loop, opened.truncations
         try:
             piece = await self._find(partition, opened, offset)
             if piece is not None:
                 epochs = EpochCache(opened.epochs.entries)
-                await manager.disk.offload(piece.check, size_bytes, opened.log_end_offset, epochs)
+                await loop.disk.offload(piece.check, size_bytes, opened.log_end_offset, epochs)
         except DiskError as error:
-            manager.disk_failed(partition, error)
+            self._failures.disk_failed(partition, error)
         except StorageCorrupt as damage:
-            if is_uncut(partition, opened, truncations) and not manager.damaged_logs.met(partition, damage):
-                same_again.leave_alone(offset, manager.clock.monotonic_ms() + LEFT_ALONE_MS)
+            if is_uncut(partition, opened, truncations) and not self._damaged_logs.met(partition, damage):
+                same_again.leave_alone(offset, loop.clock.monotonic_ms() + LEFT_ALONE_MS)
         finally:
             self._under_way.discard(partition)
 
@@ -126,6 +130,6 @@ class RefusedReads:
             except OffsetOutOfRange:
                 return None
             except ColdRead as cold:
-                if not await self._manager.maintenance.warmed(partition, cold):
+                if not await self._failures.warmed(partition, cold):
                     return None
         return None

@@ -21,17 +21,21 @@ import trio
 
 from kraft.broker.node.alter_partition import AlterPartitionQueue
 from kraft.broker.node.awaited_roles import AwaitedRoles
+from kraft.broker.node.checkpoint_writing import CheckpointWriter
 from kraft.broker.node.cleaning import LogCleaner
 from kraft.broker.node.damaged_logs import DamagedLogs
 from kraft.broker.node.directory_assignments import DirectoryAssignments
+from kraft.broker.node.disk_failures import DiskFailures
 from kraft.broker.node.fetch_sessions import FetchSessionCache
 from kraft.broker.node.fetching import FetchOperation
+from kraft.broker.node.file_removal import FileRemoval
 from kraft.broker.node.log_directories import NO_BROKER_EPOCH, HostedDirectory, LogDirectories
 from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
-from kraft.broker.node.log_opening import LogOpener
+from kraft.broker.node.log_opening import LogContext, LogMaker, LogOpener
 from kraft.broker.node.log_syncing import LogSyncer
 from kraft.broker.node.loop import Loop
+from kraft.broker.node.lost_replicas import LostReplicas
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
@@ -40,14 +44,13 @@ from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
-from kraft.broker.node.topic_rules import log_config
 from kraft.broker.node.turns import Turns, in_steps
 from kraft.broker.replica.isr import IsrProposal
 from kraft.broker.replica.leader import NOBODY
 from kraft.broker.serving.metrics.logs import register_log_metrics
 from kraft.broker.serving.metrics.replicas import register_replica_metrics
 from kraft.broker.serving.metrics.topics import TopicMetrics
-from kraft.image.registrations import LOST_DIRECTORY, ConfigResourceType, Endpoint
+from kraft.image.registrations import ConfigResourceType, Endpoint
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
 from kraft.storage.log import Log
@@ -80,7 +83,6 @@ class ReplicaManager:
         self.node_id = services.node_id
         self.lag_ms_max = config.integer("replica.lag.time.max.ms")
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
-        self.producer_id_expiration_ms = config.integer("producer.id.expiration.ms")
         self.selects_by_rack = config.string("replica.selector.class") == RACK_AWARE_SELECTOR
         self.peer_tls = config.tls(config.inter_broker_listener_name)
         self.eligible: dict[int, int] = {}
@@ -104,13 +106,34 @@ class ReplicaManager:
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), self.random.stream("fetch sessions")
         )
-        self.maintenance = LogMaintenance(self)
+        loop = self.loop
+        self.log_context = LogContext(self.file_cache, config.integer("producer.id.expiration.ms"))
+        self.assignments = DirectoryAssignments(services)
+        lost = LostReplicas(self.assignments, lambda partition: self.roles.stop_fetching(partition))
+        self.lost = lost
+        self.failures = failures = DiskFailures(
+            loop,
+            self.directories,
+            lost,
+            stop_moves=lambda directory: self.moves.directory_failed(directory),
+            report=self._report_offline,
+        )
+        self.damaged_logs = DamagedLogs(loop, self.node_id, lambda: self.eligible, lost.lose)
+        self.refused_reads = RefusedReads(loop, self.damaged_logs, failures)
+        self.removal = FileRemoval(loop, failures.disk_failed)
+        self.checkpoints = CheckpointWriter(loop, self.directories, failures.directory_failed)
+        self.retirement = Retirement(
+            loop, config.integer("log.segment.delete.delay.ms"), failures.directory_failed, self.removal
+        )
+        self.opener = LogOpener(
+            LogMaker(loop, self.log_context, self.checkpoints, self.retirement.wait_for).open,
+            opened=self._log_opened,
+            damaged=self.damaged_logs.end,
+            directory_failed=failures.directory_failed,
+        )
+        self.syncer = LogSyncer(loop, self.file_cache, failures.disk_failed)
+        self.maintenance = LogMaintenance(loop, self.hosted, failures, self.removal, self.open_soon)
         self.cleaner = LogCleaner(self)
-        self.damaged_logs = DamagedLogs(self)
-        self.refused_reads = RefusedReads(self)
-        self.opener = LogOpener(self)
-        self.syncer = LogSyncer(self.loop, self.file_cache, self.disk_failed)
-        self.retirement = Retirement(self)
         self._flusher = LogFlusher(
             self.loop,
             config.integer("log.flush.scheduler.interval.ms"),
@@ -118,7 +141,6 @@ class ReplicaManager:
             self.syncer.want_full_sync,
         )
         self.alter_partition = AlterPartitionQueue(services)
-        self.assignments = DirectoryAssignments(services)
         self.moves = ReplicaMoves(self)
         self.roles = ReplicaRoles(self)
         self.awaited_roles = AwaitedRoles(self)
@@ -167,15 +189,15 @@ class ReplicaManager:
                 nursery.start_soon(self._check_lag_forever)
                 for _ in range(self.config.integer("num.recovery.threads.per.data.dir") * len(self.directories.all)):
                     nursery.start_soon(self.opener.serve)
-                for task in (
-                    self.maintenance.high_watermarks_forever,
-                    self.maintenance.recovery_points_forever,
-                    self.maintenance.retention_forever,
-                    self.maintenance.producers_forever,
-                    self._flusher.run,
-                    self.cleaner.run,
+                for task, interval in (
+                    (self.checkpoints.high_watermarks_forever, "replica.high.watermark.checkpoint.interval.ms"),
+                    (self.checkpoints.recovery_points_forever, "log.flush.offset.checkpoint.interval.ms"),
+                    (self.maintenance.retention_forever, "log.retention.check.interval.ms"),
+                    (self.maintenance.producers_forever, "producer.id.expiration.check.interval.ms"),
                 ):
-                    nursery.start_soon(task)
+                    nursery.start_soon(task, self.config.integer(interval))
+                nursery.start_soon(self._flusher.run)
+                nursery.start_soon(self.cleaner.run)
                 for fetcher in self.roles.fetchers:
                     nursery.start_soon(fetcher.run)
                 task_status.started()
@@ -339,47 +361,12 @@ class ReplicaManager:
                 partition.run_pending()
         self.request_pass()
 
-    # failure
-
-    def disk_failed(self, partition: Partition, error: DiskError) -> None:
-        """The device refused in one of this partition's files: the directory of the file goes offline, which need not
-        be the one where the replica is by now."""
-        if not partition.is_removed:
-            self.disk_failed_at(error, partition.directory)
-
-    def disk_failed_at(self, error: DiskError, suspect: HostedDirectory | None = None) -> None:
-        """As `disk_failed`, for files of no partition. `suspect` goes offline if the path lies in no log directory: an
-        error that is not known to be harmless is not passed over."""
-        directory = self.directories.of_path(error.path) or suspect
-        if directory is None:
-            log.error("disk error outside of the log directories", path=error.path, error=str(error))
-        else:
-            self.directory_failed(directory, error)
-
-    def directory_failed(self, directory: HostedDirectory, error: DiskError) -> None:
-        """Take a log directory offline, at once and without another write."""
-        if not directory.is_online:
-            return
-        directory.storage = None
-        self.moves.directory_failed(directory)
-        for partition in list(directory.partitions):
-            if not self.assignments.is_known(partition, directory.directory_id):
-                self.report_lost(partition)  # it was being moved: the controller thinks it elsewhere, or soon will
-            self.roles.stop_fetching(partition)
-            opened = partition.log
-            partition.failed()
-            if opened is not None:
-                opened.release()
+    def _report_offline(self, directory: HostedDirectory, error: DiskError) -> None:
         self.services.log_directory_failed(directory.path, directory.directory_id, str(error))
-        self.request_pass()
-
-    def report_lost(self, partition: Partition) -> None:
-        """Tell the controller that the replica is in no directory that is online."""
-        self.assignments.report(partition, LOST_DIRECTORY)
 
     # logs
 
-    def log_opened(self, partition: Partition, opened: Log) -> None:
+    def _log_opened(self, partition: Partition, opened: Log) -> None:
         """A log is open: give it to its partition, and begin to fetch if it follows."""
         directory = partition.directory
         if partition.is_removed or directory is None or not directory.is_online:
@@ -396,10 +383,6 @@ class ReplicaManager:
             self.syncer.want_sync(partition)
         self.roles.begin_to_follow(partition)
         self.request_pass()
-
-    async def wait_retired(self, topic: str, index: int) -> None:
-        """Suspend while the folder of an earlier replica of this name is being taken away."""
-        await self.retirement.wait_for(topic, index)
 
     # roles
 
@@ -482,7 +465,7 @@ class ReplicaManager:
             self._configure_log(partition, partition.log)
 
     def _configure_log(self, partition: Partition, its_log: Log) -> None:
-        its_log.update_config(log_config(partition.config, self.producer_id_expiration_ms))
+        its_log.update_config(self.log_context.config_of(partition))
 
     def _is_hosted(self, image: MetadataImage, topic: str, index: int) -> bool:
         known = image.topics.get(topic)

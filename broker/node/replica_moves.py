@@ -31,7 +31,6 @@ import trio
 
 from kraft.broker.node.log_waits import wait_open
 from kraft.broker.node.replication_quota import ReplicationQuota
-from kraft.broker.node.topic_rules import log_config
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.append import AppendRefused
 from kraft.storage.checkpoints import TopicPartition
@@ -166,7 +165,7 @@ class ReplicaMoves:
                 try:
                     self._take_copy(image, directory, path)
                 except DiskError as error:
-                    self._manager.directory_failed(directory, error)
+                    self._manager.failures.directory_failed(directory, error)
                 if not directory.is_online:
                     break
 
@@ -238,7 +237,7 @@ class ReplicaMoves:
         except _GivenUp:
             return False
         except DiskError as error:
-            manager.disk_failed_at(error, move.target)
+            manager.failures.disk_failed_at(error, move.target)
             return False
         except (StorageCorrupt, AppendRefused) as problem:
             log.error("replica cannot be moved", topic=partition.topic, partition=partition.index, error=str(problem))
@@ -249,14 +248,14 @@ class ReplicaMoves:
     async def _open_copy(self, move: Move) -> Log:
         manager, partition = self._manager, move.partition
         move.target.forget(partition.topic, partition.index)  # what an earlier log of this name may have left
-        await manager.maintenance.drop_forgotten(move.target, partition.topic, partition.index)
+        await manager.checkpoints.drop_forgotten(move.target, partition.topic, partition.index)
         storage = move.target.storage
         if storage is None:
             raise _GivenUp
         name = marked_directory_name(
             partition.topic, partition.index, manager.random.uuid().hex, FUTURE_DIRECTORY_SUFFIX
         )
-        config = log_config(partition.config, manager.producer_id_expiration_ms)
+        config = manager.log_context.config_of(partition)
 
         def open_it() -> Log:
             path = f"{storage.path}/{name}"
@@ -344,7 +343,7 @@ class ReplicaMoves:
                 await self._sync_directories(move.target, directory)
         partition.synced()
         self._go_on(partition)
-        manager.start_task(manager.maintenance.remove_later, partition.config.file_delete_delay_ms, [old_path], None)
+        manager.removal.remove_later(partition.config.file_delete_delay_ms, [old_path])
         return True
 
     async def _is_equal(self, move: Move, future: Log) -> bool:
@@ -369,12 +368,12 @@ class ReplicaMoves:
 
     async def _save_start(self, move: Move) -> None:
         """Write the log start, and with it the high watermark, into the target's checkpoints."""
-        maintenance, partition, target = self._manager.maintenance, move.partition, move.target
+        checkpoints, partition, target = self._manager.checkpoints, move.partition, move.target
         key, start = (partition.topic, partition.index), _source(move).log_start_offset
         if move.saved_start != start:
             target.log_starts[key], target.high_watermarks[key] = start, partition.high_watermark
-            await maintenance.write_log_starts_of(target)
-            await maintenance.write_high_watermarks_of(target)
+            await checkpoints.write_log_starts_of(target)
+            await checkpoints.write_high_watermarks_of(target)
             move.saved_start = start
 
     async def _sync_directories(self, *directories: HostedDirectory) -> None:
@@ -385,7 +384,7 @@ class ReplicaMoves:
                 if directory.is_online:
                     await disk.offload(disk.sync_directory, directory.path)
             except DiskError as error:
-                self._manager.disk_failed_at(error)
+                self._manager.failures.disk_failed_at(error)
 
     def _change_places(self, move: Move, source: Log, future: Log) -> tuple[str, HostedDirectory]:
         """All at once: where the old folder is now, and the directory that it is in."""

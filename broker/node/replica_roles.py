@@ -103,7 +103,7 @@ class ReplicaRoles:
             log.error("replica may be in a log directory that is offline", topic=topic.name, partition=index)
             partition.is_offline = True
             if assigned in (None, UNASSIGNED_DIRECTORY, *self._manager.directories.ids):
-                self._manager.report_lost(partition)  # the controller cannot know that it was there
+                self._manager.lost.report(partition)  # the controller cannot know that it was there
             return partition
         partition.directory = directory
         partition.is_blank = (topic.name, index) not in directory.held

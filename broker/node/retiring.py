@@ -7,6 +7,7 @@ opened before. Source: Kafka's LogManager.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,9 +17,10 @@ from kraft.seam import DiskError
 from kraft.storage.log_names import DELETE_DIRECTORY_SUFFIX, FUTURE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 
 if TYPE_CHECKING:
+    from kraft.broker.node.file_removal import FileRemoval
     from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.storage.log import Log
 
 log = structlog.get_logger("kraft.broker.logs")
@@ -27,8 +29,18 @@ log = structlog.get_logger("kraft.broker.logs")
 class Retirement:
     """The folders that are on their way out. All but `wait_for` are plain calls."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        loop: Loop,
+        delay_ms: int,
+        directory_failed: Callable[[HostedDirectory, DiskError], None],
+        removal: FileRemoval,
+    ) -> None:
+        """`delay_ms` is log.segment.delete.delay.ms, for folders whose topic's own delay is not known."""
+        self._loop = loop
+        self._delay_ms = delay_ms
+        self._directory_failed = directory_failed
+        self._removal = removal
         self._leaving: dict[tuple[str, int], trio.Event] = {}
 
     async def wait_for(self, topic: str, index: int) -> None:
@@ -44,7 +56,7 @@ class Retirement:
         key = (partition.topic, partition.index)
         before, event = self._leaving.get(key), trio.Event()
         self._leaving[key] = event
-        self._manager.start_task(self._retire, partition, opened, key, before, event)
+        self._loop.start_task(self._retire, partition, opened, key, before, event)
 
     async def _retire(
         self,
@@ -71,17 +83,17 @@ class Retirement:
                 del self._leaving[key]
         if path is not None:
             log.info("replica is removed", topic=key[0], partition=key[1], folder=path)
-            await self._manager.maintenance.remove_later(partition.config.file_delete_delay_ms, [path], None)
+            await self._removal.remove_after(partition.config.file_delete_delay_ms, [path])
 
     async def _rename(self, directory: HostedDirectory, topic: str, index: int) -> str | None:
         storage = directory.storage
-        if storage is None or not self._manager.disk.exists(storage.partition_path(topic, index)):
+        if storage is None or not self._loop.disk.exists(storage.partition_path(topic, index)):
             await trio.lowlevel.checkpoint()
             return None
         try:
-            return await self._manager.disk.offload(storage.retire, topic, index, self._manager.random.uuid())
+            return await self._loop.disk.offload(storage.retire, topic, index, self._loop.random.uuid())
         except DiskError as error:
-            self._manager.directory_failed(directory, error)
+            self._directory_failed(directory, error)
             return None
 
     def set_aside(self, directory: HostedDirectory, topic: str, index: int) -> None:
@@ -90,7 +102,7 @@ class Retirement:
         key = (topic, index)
         before, event = self._leaving.get(key), trio.Event()
         self._leaving[key] = event
-        self._manager.start_task(self._set_aside, directory, key, before, event)
+        self._loop.start_task(self._set_aside, directory, key, before, event)
 
     async def _set_aside(
         self, directory: HostedDirectory, key: tuple[str, int], before: trio.Event | None, event: trio.Event
@@ -102,12 +114,12 @@ class Retirement:
             if storage is not None:
                 directory.forget(*key)
                 directory.held.discard(key)
-                path = await self._manager.disk.offload(
-                    storage.retire, *key, self._manager.random.uuid(), STRAY_DIRECTORY_SUFFIX
+                path = await self._loop.disk.offload(
+                    storage.retire, *key, self._loop.random.uuid(), STRAY_DIRECTORY_SUFFIX
                 )
                 log.warning("folder belongs to no replica of this broker", topic=key[0], partition=key[1], folder=path)
         except DiskError as error:
-            self._manager.directory_failed(directory, error)
+            self._directory_failed(directory, error)
         finally:
             event.set()
             if self._leaving.get(key) is event:
@@ -117,14 +129,13 @@ class Retirement:
         """Mark a copy (`-future`) `-delete`: no later start may take it for one that is about to be the replica."""
         marked = path.removesuffix(FUTURE_DIRECTORY_SUFFIX) + DELETE_DIRECTORY_SUFFIX
         try:
-            self._manager.disk.rename(path, marked)
+            self._loop.disk.rename(path, marked)
         except DiskError as error:
-            self._manager.directory_failed(directory, error)
+            self._directory_failed(directory, error)
         else:
             self.remove_later([marked])
 
     def remove_later(self, folders: list[str]) -> None:
         """Folders that an earlier life marked `-delete`."""
         if folders:
-            delay_ms = self._manager.config.integer("log.segment.delete.delay.ms")
-            self._manager.start_task(self._manager.maintenance.remove_later, delay_ms, folders, None)
+            self._removal.remove_later(self._delay_ms, folders)

@@ -10,12 +10,15 @@ from uuid import UUID
 
 import trio
 
+from kraft.broker.node.log_directories import HostedDirectory
 from kraft.broker.node.loop import Loop
 from kraft.broker.node.purgatory import Deadlines
 from kraft.sim.world import World
 from kraft.storage.handles import FileCache
 from kraft.storage.log import Log
 from kraft.storage.log_config import LogConfig
+from kraft.storage.log_dir import format_directory
+from kraft.storage.meta_properties import MetaProperties
 from tests.data_plane.plane import batch
 
 TOPIC_ID = UUID(int=77)
@@ -40,6 +43,18 @@ class PartStage:
     async def finish_tasks(self) -> None:
         """Until every task that does not sleep for long has done its work."""
         await self.world.sleep_ms(LONG_ENOUGH_MS)
+
+    def open_directory(self, directory: HostedDirectory) -> None:
+        """Format a log directory and bring it online."""
+        format_directory(self.disk, directory.path, MetaProperties("cluster", 1, self.loop.random.uuid()))
+        directory.open(self.disk, node_id=1, cluster_id="cluster")
+
+    def flip_a_bit(self, path: str, position: int) -> None:
+        """Damage a file behind the back of its reader."""
+        found: Any = self.world.host("machine").root
+        for name in path.strip("/").split("/"):
+            found = found.entries[name]
+        found.data[position] ^= 1
 
     def open_log(self, path: str = "/data/orders-0", *, records: int = 0, **config: Any) -> Log:
         """A log that takes appends, with as many batches of one record."""

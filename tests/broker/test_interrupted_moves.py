@@ -132,7 +132,7 @@ def test_a_copy_that_takes_the_place_is_read_whole_whatever_an_earlier_log_left_
             await stage.move(there)
             await stage.until(lambda: stage.state().directory_of(1) == directory.directory_id)
             directory.recovery_points[PART] = 1_000
-            await stage.replicas().maintenance.write_recovery_points_of(directory)
+            await stage.replicas().checkpoints.write_recovery_points_of(directory)
             stage.cluster.crash(1, lose_power=False, is_noticed=True)
         stage.cluster.take_away(1, PART)
         opened.clear()
@@ -194,7 +194,7 @@ def test_files_that_wait_to_be_removed_are_of_the_directory_that_they_are_in() -
         await write(stage, 0, 10)
         replicas = stage.replicas()
         waiting = [f"{here}/t-0/00000000000000000000.log.deleted"]
-        stage.as_node(replicas.start_task, replicas.maintenance.remove_later, 2_000, waiting, stage.replica())
+        stage.as_node(replicas.removal.remove_later, 2_000, waiting, stage.replica())
         await stage.move(there)
         await stage.moved(there)
         stage.cluster.hampered.add(1)
@@ -231,7 +231,8 @@ def test_the_controller_hears_how_a_move_ended_whose_target_it_is_just_being_tol
             failing = there if end == "target fails" else here
             stage.cluster.hampered.add(1)
             stage.as_node(
-                stage.replicas().disk_failed_at, DiskError("Input/output error", errno=EIO, path=f"{failing}/t-0")
+                stage.replicas().failures.disk_failed_at,
+                DiskError("Input/output error", errno=EIO, path=f"{failing}/t-0"),
             )
         await world.sleep_ms(200)
         world.heal_all()

@@ -52,7 +52,7 @@ def test_a_replica_that_comes_back_to_a_directory_finds_nothing_of_its_former_lo
         await stage.admin.topics.create(NewTopic("t", 1, configs={"flush.messages": "1"}))
         await write(stage, 0, 5)
         here, there = stage.path(), stage.other()
-        await stage.replicas().maintenance.write_recovery_points()
+        await stage.replicas().checkpoints.write_recovery_points()
 
         def recovery_point() -> int | None:
             storage = stage.directory(here).storage

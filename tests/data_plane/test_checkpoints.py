@@ -17,7 +17,7 @@ def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its
         await plane.create_topic("orders", flush_messages="1")
         partition = plane.partition("orders")
         directory = partition.directory
-        maintenance = plane.cluster.node(1).broker.broker.replicas.maintenance
+        checkpoints = plane.cluster.node(1).broker.broker.replicas.checkpoints
 
         def on_disk() -> int:
             storage: LogDirectory = directory.storage
@@ -26,16 +26,16 @@ def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its
         await produce_numbers(plane, 1)
         log = partition.log
         await plane.until(lambda: log.recovery_point == 1)
-        await maintenance.write_recovery_points()
+        await checkpoints.write_recovery_points()
         await produce_numbers(plane, 1, first=1)
         await plane.until(lambda: log.recovery_point == 2)
         plane.world.slow_disk("b1", 300)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(maintenance.write_recovery_points)  # the timer's
+            nursery.start_soon(checkpoints.write_recovery_points)  # the timer's
             await plane.until(lambda: on_disk() == 2)
             assert directory.checkpointing.locked(), "it is still under way"
             log.truncate_to(1, 0)
-            await maintenance.write_recovery_points_of(directory)
+            await checkpoints.write_recovery_points_of(directory)
             assert on_disk() == 1, "appends go on from here"
         assert on_disk() == 1
 
@@ -51,9 +51,9 @@ async def delete_orders(plane: Plane, broker_id: int = 1) -> None:
 
 
 async def write_all(plane: Plane, broker_id: int) -> None:
-    maintenance = plane.cluster.node(broker_id).broker.broker.replicas.maintenance
-    await maintenance.write_high_watermarks()
-    await maintenance.write_recovery_points()
+    checkpoints = plane.cluster.node(broker_id).broker.broker.replicas.checkpoints
+    await checkpoints.write_high_watermarks()
+    await checkpoints.write_recovery_points()
 
 
 def lines_of_orders(plane: Plane, broker_id: int = 1) -> list[int | None]:
@@ -119,7 +119,7 @@ def test_one_writing_drops_the_lines_of_all_logs_that_are_gone() -> None:
         replicas = plane.cluster.node(1).broker.broker.replicas
         (directory,) = replicas.directories.online
         await plane.until(lambda: len(directory.forgotten) == 20)
-        await replicas.maintenance.drop_forgotten(directory, "orders", 7)
+        await replicas.checkpoints.drop_forgotten(directory, "orders", 7)
         assert not directory.forgotten
         storage = directory.storage
         assert storage is not None

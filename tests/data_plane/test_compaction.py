@@ -289,7 +289,7 @@ def test_after_a_truncation_what_comes_anew_is_dirty() -> None:
         assert partition.directory.storage is not None
         before = cleaned_to(partition)
         partition.log.truncate_to(before // 2, EPOCH_MS)
-        await manager(plane).maintenance.write_recovery_points_of(partition.directory)
+        await manager(plane).checkpoints.write_recovery_points_of(partition.directory)
         assert cleaned_to(partition) == partition.log.active.base_offset < before
         assert partition.directory.storage.read_cleaner_offsets() == {("orders", 0): cleaned_to(partition)}
 

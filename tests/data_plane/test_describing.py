@@ -102,7 +102,7 @@ def test_a_directory_that_is_offline_tells_its_error_and_no_sizes() -> None:
         await plane.create_topic("orders")
         replicas = plane.cluster.node(1).broker.broker.replicas
         good, bad = replicas.directories.all
-        replicas.directory_failed(bad, DiskError("Input/output error", errno=5, path=bad.path))
+        replicas.failures.directory_failed(bad, DiskError("Input/output error", errno=5, path=bad.path))
         found = {result.log_dir: result for result in (await log_dirs(plane)).results}
         assert found[bad.path].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (found[bad.path].topics, found[bad.path].total_bytes) == ((), -1)

@@ -57,7 +57,7 @@ def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> Non
         replicas = plane.cluster.node(1).broker.broker.replicas
         failing = next(one for one in replicas.directories.all if one.path == "/more")
         (lost,) = [index for index in (0, 1) if plane.partition("orders", 1, index).directory is failing]
-        replicas.directory_failed(failing, DiskError("the device is gone", errno=5, path="/more"))
+        replicas.failures.directory_failed(failing, DiskError("the device is gone", errno=5, path="/more"))
         row = await plane.produce("orders", batch("refused"), lost)
         assert error(row) in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert error(await plane.produce("orders", batch("taken"), 1 - lost)) == NONE
@@ -76,10 +76,10 @@ def test_a_broker_that_has_lost_its_last_log_directory_stops() -> None:
         await plane.create_topic("orders", 2, leader=1)
         replicas = plane.cluster.node(1).broker.broker.replicas
         first, last = replicas.directories.all
-        replicas.directory_failed(first, DiskError("the device is gone", errno=5, path=first.path))
+        replicas.failures.directory_failed(first, DiskError("the device is gone", errno=5, path=first.path))
         await plane.until(lambda: {plane.leader("orders", 0), plane.leader("orders", 1)} > {1})
         assert plane.is_up(1)
-        replicas.directory_failed(last, DiskError("the device is gone", errno=5, path=last.path))
+        replicas.failures.directory_failed(last, DiskError("the device is gone", errno=5, path=last.path))
         await plane.until(lambda: not plane.is_up(1))
         failures, plane.cluster.failures = plane.cluster.failures, []
         assert "no log directory is left: the device is gone" in str(failures)
@@ -97,7 +97,9 @@ def test_an_error_whose_path_lies_in_no_log_directory_ends_the_directory_of_its_
         replicas = plane.cluster.node(1).broker.broker.replicas
         failing = next(one for one in replicas.directories.all if one.path == "/more")
         (lost,) = [index for index in (0, 1) if plane.partition("orders", 1, index).directory is failing]
-        replicas.disk_failed(plane.partition("orders", 1, lost), DiskError("the device is gone", errno=5, path=path))
+        replicas.failures.disk_failed(
+            plane.partition("orders", 1, lost), DiskError("the device is gone", errno=5, path=path)
+        )
         assert [one.path for one in replicas.directories.online] == ["/data"]
         await plane.until(lambda: plane.leader("orders", lost) in (2, 3))
         assert error(await plane.produce("orders", batch("taken"), 1 - lost)) == NONE

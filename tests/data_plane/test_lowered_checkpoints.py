@@ -41,7 +41,7 @@ async def cut_and_killed(plane: Plane) -> Partition:
     another one is being written, as it seems, until its directory's `checkpointing` is released."""
     await plane.create_topic("orders", flush_messages="1")
     await produce_numbers(plane, 5)
-    await replicas(plane).maintenance.write_recovery_points()
+    await replicas(plane).checkpoints.write_recovery_points()
     opened = plane.partition("orders").log
     assert opened is not None
     opened.truncate_to(2, 0)
@@ -123,9 +123,9 @@ def test_a_replica_that_is_removed_while_its_checkpoint_is_lowered_leaves_no_lin
         assert directory is not None
         manager.roles.remove(partition)
         release(partition)
-        await manager.wait_retired(*KEY)
+        await manager.retirement.wait_for(*KEY)
         assert partition.log is None
-        await manager.maintenance.write_recovery_points_of(directory)
+        await manager.checkpoints.write_recovery_points_of(directory)
         assert on_disk(plane) is None
 
     run(test, **LAYOUT)
@@ -145,7 +145,7 @@ def test_a_log_that_was_cut_below_its_start_begins_there_also_after_a_crash() ->
         assert opened is not None
         assert directory is not None
         opened.advance_log_start(3)
-        await manager.maintenance.write_log_starts_of(directory)
+        await manager.checkpoints.write_log_starts_of(directory)
         (followed,) = [one.followed(partition) for one in manager.roles.fetchers if len(one)]
         assert followed is not None
         followed._cut(1, fully=False)
