@@ -17,7 +17,8 @@ Source: KIP-227, Kafka's AbstractFetcherThread, ReplicaFetcherThread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,10 +27,10 @@ import structlog
 import trio
 
 from kraft.broker.node.fetch_requests import InFlight, Key, Wish, by_topic, forgotten_by_topic
-from kraft.broker.node.followed_partition import FollowedPartition
+from kraft.broker.node.followed_partition import FollowedPartition, Following
 from kraft.broker.node.hosted import HostedReplicas
 from kraft.broker.replica.follower import FollowerStatus
-from kraft.seam import Address, CloseReason, DialFailed, Peer, Transport, WireError
+from kraft.seam import CloseReason, WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
@@ -37,14 +38,15 @@ from kraft.wire.fetch import FetchRequest, FetchResult, encode_fetch_request
 from kraft.wire.fetch_response import decode_fetch_response
 
 if TYPE_CHECKING:
+    from kraft.broker.node.leaders import Leaders
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.config import NodeConfig
     from kraft.image.registrations import Endpoint
 
 log = structlog.get_logger("kraft.broker.fetcher")
 
 FETCH_VERSION = 17
-DIAL_TIMEOUT_MS = 5_000
 REDIAL_MS_FIRST = 20
 THROTTLE_MS = 100
 """How long a throttled replica is left out before the rate is looked at again."""
@@ -59,12 +61,46 @@ CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1
 
 
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """The `replica.` keys of fetching."""
+
+    max_wait_ms: int
+    min_bytes: int
+    partition_bytes_max: int
+    response_bytes_max: int
+    backoff_ms_max: int
+    timeout_ms: int
+
+    @staticmethod
+    def of(config: NodeConfig) -> FetcherSettings:
+        return FetcherSettings(
+            max_wait_ms=config.integer("replica.fetch.wait.max.ms"),
+            min_bytes=config.integer("replica.fetch.min.bytes"),
+            partition_bytes_max=config.integer("replica.fetch.max.bytes"),
+            response_bytes_max=config.integer("replica.fetch.response.max.bytes"),
+            backoff_ms_max=config.integer("replica.fetch.backoff.ms"),
+            timeout_ms=config.integer("replica.socket.timeout.ms"),
+        )
+
+
 class LeaderFetcher:
     """The fetcher of one leader. `add`, `remove` and `nudge` are plain calls; `run` is its task."""
 
-    def __init__(self, manager: ReplicaManager, leader_id: int) -> None:
-        self.manager = manager
+    def __init__(
+        self,
+        loop: Loop,
+        leader_id: int,
+        settings: FetcherSettings,
+        leaders: Leaders,
+        following: Following,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self.loop = loop
         self.leader_id = leader_id
+        self.following = following
+        self._leaders = leaders
+        self._broker_epoch = broker_epoch
         self._followed: dict[Key, FollowedPartition] = {}
         self._replicas = HostedReplicas()
         """Those that are followed."""
@@ -94,15 +130,12 @@ class LeaderFetcher:
         """Of the bodies of the leader's answers."""
         self._throttled: dict[Key, None] = {}
         """Left out for now because of follower.replication.throttled.rate."""
-        config = manager.config
-        self._max_wait_ms = config.integer("replica.fetch.wait.max.ms")
-        self._min_bytes = config.integer("replica.fetch.min.bytes")
-        self._partition_bytes_max = config.integer("replica.fetch.max.bytes")
-        self._response_bytes_max = config.integer("replica.fetch.response.max.bytes")
-        self._backoff_ms_max = config.integer("replica.fetch.backoff.ms")
-        self._timeout_ms = config.integer("replica.socket.timeout.ms")
-
-    # what is followed
+        self._max_wait_ms = settings.max_wait_ms
+        self._min_bytes = settings.min_bytes
+        self._partition_bytes_max = settings.partition_bytes_max
+        self._response_bytes_max = settings.response_bytes_max
+        self._backoff_ms_max = settings.backoff_ms_max
+        self._timeout_ms = settings.timeout_ms
 
     @property
     def all_followed(self) -> Iterable[FollowedPartition]:
@@ -110,7 +143,7 @@ class LeaderFetcher:
 
     @property
     def client_id(self) -> str:
-        return f"broker-{self.manager.node_id}-fetcher"
+        return f"broker-{self.following.node_id}-fetcher"
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -155,14 +188,10 @@ class LeaderFetcher:
     def endpoint_changed(self) -> None:
         """The leader's registration has changed: dial again soon, not after a long pause. A connection to a former
         life of it may have ended without a word (its host lost power), so it is not trusted."""
-        if self._connection is not None and self._incarnation != self._registered_incarnation():
+        if self._connection is not None and self._incarnation != self._leaders.incarnation(self.leader_id):
             self._connection.close("the leader has registered anew")
         if self._pausing is not None:
             self._pausing.cancel()
-
-    def _registered_incarnation(self) -> UUID | None:
-        registration = self.manager.services.image.brokers.get(self.leader_id)
-        return None if registration is None else registration.incarnation_id
 
     def hold(self) -> None:
         """Send nothing until `release`: what was appended waits for the disk before it is acknowledged."""
@@ -185,12 +214,12 @@ class LeaderFetcher:
 
     async def run(self) -> None:
         """Keep connected while there is something to follow, until cancelled."""
-        clock = self.manager.clock
+        clock = self.loop.clock
         pause_ms = 0
         while True:
             await self._needed.wait()
             began_ms = clock.monotonic_ms()
-            endpoint = self.manager.endpoint_of(self.leader_id)
+            endpoint = self._leaders.endpoint(self.leader_id)
             if endpoint is not None and await self._dial(endpoint):
                 self._send()
                 await self._closed.wait()
@@ -202,26 +231,10 @@ class LeaderFetcher:
             self._pausing = None
 
     async def _dial(self, endpoint: Endpoint) -> bool:
-        manager = self.manager
         self._closed = trio.Event()
-
-        def make(transport: Transport) -> ClientConnection:
-            return ClientConnection(
-                transport,
-                client_id=self.client_id,
-                on_closed=self._on_closed,
-                budget=manager.services.gates.memory,
-            )
-
-        peer = Peer(self.leader_id, endpoint.name, Address(endpoint.host, endpoint.port), manager.peer_tls)
-        self._incarnation = self._registered_incarnation()
-        try:
-            connection = await manager.seam.network.dial(peer, make, timeout_ms=DIAL_TIMEOUT_MS)
-        except DialFailed as failure:
-            tell = log.warning if failure.why else log.debug
-            tell("leader is not reached", leader=self.leader_id, error=str(failure))
-            return False
-        if connection.is_closed:
+        self._incarnation = self._leaders.incarnation(self.leader_id)
+        connection = await self._leaders.dial(self.leader_id, endpoint, self.client_id, self._on_closed)
+        if connection is None:
             return False
         self._connection = connection
         self._new_session()
@@ -237,11 +250,11 @@ class LeaderFetcher:
         self._session_id = self._epoch = 0
         self._is_first = True
         for sent in self._in_flight:
-            self.manager.deadlines.remove(sent)
+            self.loop.deadlines.remove(sent)
         self._in_flight.clear()
         for old in (self._told, self._answered, self._changed):
             if len(old) > DROPPED_MAX:
-                self.manager.start_task(_drop, old)
+                self.loop.start_task(_drop, old)
         self._told, self._answered = {}, {}
         self._changed, self._unsaid = {}, iter(self._replicas)  # the next request begins to tell of all
 
@@ -285,8 +298,8 @@ class LeaderFetcher:
             session_id=self._session_id,
             session_epoch=epoch,
             forgotten=forgotten_by_topic(forgotten),
-            replica_id=self.manager.node_id,
-            replica_epoch=self.manager.broker_epoch,
+            replica_id=self.following.node_id,
+            replica_epoch=self._broker_epoch(),
         )
         if epoch == CLOSE_SESSION:
             self._session_id = self._epoch = 0
@@ -298,7 +311,7 @@ class LeaderFetcher:
         sent = InFlight(connection, is_full=fetch.session_epoch <= 0, mentioned=mentioned, forgotten=forgotten)
         self._in_flight.append(sent)
         self.requests += 1
-        self.manager.deadlines.add(sent, self.manager.clock.monotonic_ms() + self._timeout_ms)
+        self.loop.deadlines.add(sent, self.loop.clock.monotonic_ms() + self._timeout_ms)
 
         def on_reply(body: memoryview | None) -> None:
             if body is not None and connection is self._connection:
@@ -356,7 +369,7 @@ class LeaderFetcher:
         """Very many were looked at, and none is to be fetched now."""
         if not self._looks_on:
             self._looks_on = True
-            self.manager.start_task(self._look_on)
+            self.loop.start_task(self._look_on)
 
     async def _look_on(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -369,16 +382,16 @@ class LeaderFetcher:
     def _must_wait(self, followed: FollowedPartition) -> bool:
         """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
         again soon."""
-        manager = self.manager
-        if not manager.follower_quota.holds_back(followed.partition, manager.node_id):
+        following = self.following
+        if not following.quota.holds_back(followed.partition, following.node_id):
             return False
         if not self._throttled:
-            manager.start_task(self._end_wait)
+            self.loop.start_task(self._end_wait)
         self._throttled[followed.partition.key] = None
         return True
 
     async def _end_wait(self) -> None:
-        await self.manager.clock.sleep_ms(THROTTLE_MS)
+        await self.loop.clock.sleep_ms(THROTTLE_MS)
         self._changed.update(self._throttled)
         self._throttled.clear()
         self.nudge()
@@ -393,7 +406,7 @@ class LeaderFetcher:
             return
         self.answer_bytes += len(body)
         sent = self._in_flight.popleft()
-        self.manager.deadlines.remove(sent)
+        self.loop.deadlines.remove(sent)
         self._is_first = False
         if sent.is_full:
             self._answered = dict(sent.mentioned)

@@ -1,19 +1,20 @@
 """FollowedPartition: one partition in a fetcher. It carries out what `kraft.broker.replica.follower` decides.
 
-Invariants: while the log is being cut nothing is fetched, appended or led. After a cut the recovery point, and the log
-start if it changed, are in their checkpoints before anything is appended again. Where appends wait for the disk, the
-next fetch offset, which acknowledges, is sent only after the sync.
-Source: Kafka's AbstractFetcherThread, docs/storage.md#group-commit.
+Invariants: while the log is being cut (`log_cutting`) nothing is fetched, appended or led; where appends wait for the
+disk, the next fetch offset (which acknowledges) is not sent before the sync. Source: broker-spec 3.1 to 3.3, 2.10 mode
+C.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from kraft.broker.node.blank_log import BLANK_LOG, BlankLog
-from kraft.broker.node.partition_following import append_from_leader, note_truncated, take_leader_marks
+from kraft.broker.node.partition_following import append_from_leader, take_leader_marks
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.replica.follower import (
     FollowerState,
@@ -25,7 +26,7 @@ from kraft.broker.replica.follower import (
     decide_out_of_range,
     start_offset,
 )
-from kraft.seam import DiskError, StorageCorrupt, WireError
+from kraft.seam import DiskError, WireError
 from kraft.storage.append import AppendRefused
 from kraft.storage.handles import ColdRead
 from kraft.wire import messages
@@ -33,8 +34,11 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kraft.broker.node.disk_failures import DiskFailures
     from kraft.broker.node.fetcher import LeaderFetcher
+    from kraft.broker.node.log_cutting import LogCutter
     from kraft.broker.node.partition import Partition
+    from kraft.broker.node.replication_quota import ReplicationQuota
     from kraft.storage.log import Log
     from kraft.wire.fetch import FetchResult
 
@@ -43,6 +47,18 @@ log = structlog.get_logger("kraft.broker.fetcher")
 LIST_OFFSETS_VERSION = 7
 LATEST = -1
 EARLIEST = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What the followed partitions of all fetchers share. `begin_to_follow` has a partition fetched from its leader, if
+    it has one that it is not fetched from."""
+
+    node_id: int
+    quota: ReplicationQuota
+    failures: DiskFailures
+    cutter: LogCutter
+    begin_to_follow: Callable[[Partition], None]
 
 
 class LogView:
@@ -156,7 +172,7 @@ class FollowedPartition:
 
     def _append(self, result: FetchResult) -> None:
         partition, state, opened = self.partition, self.state, self._log
-        manager = self.fetcher.manager
+        fetcher = self.fetcher
         appended = False
         if result.records:
             data = result.records[0]
@@ -166,7 +182,7 @@ class FollowedPartition:
                         ErrorCode.OFFSET_OUT_OF_RANGE,
                         f"records from offset {state.fetch_offset} for a log that ends at {opened.log_end_offset}",
                     )
-                info = append_from_leader(partition, data, state.leader_epoch, manager.clock.wall_ms())  # type: ignore[arg-type]
+                info = append_from_leader(partition, data, state.leader_epoch, fetcher.loop.clock.wall_ms())  # type: ignore[arg-type]
             except AppendRefused as refused:
                 log.warning(
                     "records from the leader are not taken",
@@ -178,24 +194,28 @@ class FollowedPartition:
                 return
             except ColdRead as cold:
                 self._set(FollowerStatus.BACKOFF)
-                manager.start_task(self._warm, cold)
+                fetcher.loop.start_task(self._warm, cold)
                 return
             except DiskError as error:
                 self._set(FollowerStatus.STOPPED)
-                manager.failures.disk_failed(partition, error)
+                fetcher.following.failures.disk_failed(partition, error)
                 return
             appended = info.last_offset >= info.base_offset
             partition.meters.replication_bytes_in.count += len(data)  # type: ignore[arg-type]
-            if partition.state is not None and partition.state.adding and partition.is_being_added(manager.node_id):
+            if (
+                partition.state is not None
+                and partition.state.adding
+                and partition.is_being_added(fetcher.following.node_id)
+            ):
                 partition.meters.reassignment_bytes_in.count += len(data)  # type: ignore[arg-type]
             if partition.follower_throttled:
-                manager.follower_quota.record(len(data))  # type: ignore[arg-type]
+                fetcher.following.quota.record(len(data))  # type: ignore[arg-type]
         state.backoff_ms = 0
         self.leader_high_watermark = result.high_watermark
         take_leader_marks(partition, result.high_watermark, result.log_start_offset)
         state.fetch_offset = opened.log_end_offset
         state.last_fetched_epoch = opened.epochs.latest_epoch
-        self.fetcher.changed(self)
+        fetcher.changed(self)
         if appended and partition.waits_for_disk:
             self._hold_until_synced(opened)
 
@@ -208,21 +228,16 @@ class FollowedPartition:
         self.fetcher.release()
 
     async def _warm(self, cold: ColdRead) -> None:
-        try:
-            await self.fetcher.manager.disk.offload(cold.warm)
-        except DiskError as error:
-            self.fetcher.manager.failures.disk_failed(self.partition, error)
-            return
-        cold.adopt()
-        self._resume()
+        if await self.fetcher.following.failures.warmed(self.partition, cold):
+            self._resume()
 
     # errors
 
     def _back_off(self) -> None:
-        manager = self.fetcher.manager
-        self.state.back_off(manager.clock.monotonic_ms(), self.fetcher.backoff_ms_max)
+        loop = self.fetcher.loop
+        self.state.back_off(loop.clock.monotonic_ms(), self.fetcher.backoff_ms_max)
         self.fetcher.changed(self)
-        manager.deadlines.add(Retry(self), self.state.retry_at_ms)
+        loop.deadlines.add(Retry(self), self.state.retry_at_ms)
 
     def retry(self) -> None:
         """The backoff is over."""
@@ -241,7 +256,7 @@ class FollowedPartition:
         self.state.resume(readable.log_end_offset, readable.epochs.latest_epoch)
         self.fetcher.changed(self)
         self.fetcher.nudge()
-        self.fetcher.manager.request_pass()
+        self.fetcher.loop.request_pass()
 
     # out of range
 
@@ -278,7 +293,7 @@ class FollowedPartition:
         )
         topic = messages.build(topic_class, name=self.partition.topic, partitions=(row,))
         request = messages.build(
-            request_class, replica_id=self.fetcher.manager.node_id, isolation_level=0, topics=(topic,)
+            request_class, replica_id=self.fetcher.following.node_id, isolation_level=0, topics=(topic,)
         )
         return messages.encode_request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
 
@@ -306,38 +321,15 @@ class FollowedPartition:
     def _cut(self, offset: int, *, fully: bool) -> None:
         self._set(FollowerStatus.BACKOFF)
         self.partition.is_truncating = True
-        self.fetcher.manager.start_task(self._cut_now, offset, fully)
+        self.fetcher.loop.start_task(self._cut_now, offset, fully)
 
     async def _cut_now(self, offset: int, fully: bool) -> None:
-        partition, manager = self.partition, self.fetcher.manager
-        async with partition.blocking:
-            opened = partition.log
-            if opened is None:
-                return
-            now_ms, start = manager.clock.wall_ms(), opened.log_start_offset
-            try:
-                if fully:
-                    await manager.disk.offload(opened.truncate_fully, offset, now_ms)
-                else:
-                    await manager.disk.offload(opened.truncate_to, offset, now_ms)
-            except DiskError as error:
-                manager.failures.disk_failed(partition, error)
-                return
-            except StorageCorrupt as error:
-                manager.damaged_logs.end(partition, error)
-                return
-            if partition.log is not opened:
-                return  # it was removed, or its directory failed, while it was cut
-            note_truncated(partition)
-            directory = partition.directory
-            if directory is not None and directory.is_online:
-                await manager.checkpoints.write_recovery_points_of(directory)
-                if opened.log_start_offset != start:
-                    await manager.checkpoints.write_log_starts_of(directory)
-        partition.cut_done()
-        self._resume()
-        manager.roles.begin_to_follow(partition)  # another leader, if the role changed meanwhile
-        manager.request_pass()
+        partition, following = self.partition, self.fetcher.following
+        if await following.cutter.cut(partition, offset, fully=fully):
+            partition.cut_done()
+            self._resume()
+            following.begin_to_follow(partition)  # another leader, if the role changed meanwhile
+            self.fetcher.loop.request_pass()
 
 
 class Retry(Parked):

@@ -27,8 +27,13 @@ from kraft.broker.node.damaged_logs import DamagedLogs
 from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.disk_failures import DiskFailures
 from kraft.broker.node.fetch_sessions import FetchSessionCache
+from kraft.broker.node.fetcher import FetcherSettings, LeaderFetcher
+from kraft.broker.node.fetchers import Fetchers
 from kraft.broker.node.fetching import FetchOperation
 from kraft.broker.node.file_removal import FileRemoval
+from kraft.broker.node.followed_partition import Following
+from kraft.broker.node.leaders import Leaders
+from kraft.broker.node.log_cutting import LogCutter
 from kraft.broker.node.log_directories import NO_BROKER_EPOCH, HostedDirectory, LogDirectories
 from kraft.broker.node.log_flushing import LogFlusher
 from kraft.broker.node.log_maintenance import LogMaintenance
@@ -50,7 +55,7 @@ from kraft.broker.replica.leader import NOBODY
 from kraft.broker.serving.metrics.logs import register_log_metrics
 from kraft.broker.serving.metrics.replicas import register_replica_metrics
 from kraft.broker.serving.metrics.topics import TopicMetrics
-from kraft.image.registrations import ConfigResourceType, Endpoint
+from kraft.image.registrations import ConfigResourceType
 from kraft.seam import DiskError
 from kraft.storage.handles import FileCache
 from kraft.storage.log import Log
@@ -84,7 +89,6 @@ class ReplicaManager:
         self.lag_ms_max = config.integer("replica.lag.time.max.ms")
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.selects_by_rack = config.string("replica.selector.class") == RACK_AWARE_SELECTOR
-        self.peer_tls = config.tls(config.inter_broker_listener_name)
         self.eligible: dict[int, int] = {}
         self.racks: dict[int, str | None] = {}
         self.changed: dict[Partition, None] = {}
@@ -109,7 +113,8 @@ class ReplicaManager:
         loop = self.loop
         self.log_context = LogContext(self.file_cache, config.integer("producer.id.expiration.ms"))
         self.assignments = DirectoryAssignments(services)
-        lost = LostReplicas(self.assignments, lambda partition: self.roles.stop_fetching(partition))
+        self.fetchers = Fetchers(loop, self.node_id, self._make_fetcher)
+        lost = LostReplicas(self.assignments, self.fetchers.stop)
         self.lost = lost
         self.failures = failures = DiskFailures(
             loop,
@@ -144,6 +149,10 @@ class ReplicaManager:
         self.moves = ReplicaMoves(self)
         self.roles = ReplicaRoles(self)
         self.awaited_roles = AwaitedRoles(self)
+        self.leaders = Leaders(config, self.seam.network, lambda: services.image, services.gates.memory)
+        self._fetcher_settings = FetcherSettings.of(config)
+        cutter = LogCutter(loop, self.checkpoints, damaged=self.damaged_logs.end, disk_failed=failures.disk_failed)
+        self._following = Following(self.node_id, self.follower_quota, failures, cutter, self.fetchers.begin)
         self._turns = Turns(self.clock, self.start_task, self._turn_over)
         self.image = services.image
         """The newest one whose roles are taken, or are being taken."""
@@ -198,7 +207,7 @@ class ReplicaManager:
                     nursery.start_soon(task, self.config.integer(interval))
                 nursery.start_soon(self._flusher.run)
                 nursery.start_soon(self.cleaner.run)
-                for fetcher in self.roles.fetchers:
+                for fetcher in self.fetchers:
                     nursery.start_soon(fetcher.run)
                 task_status.started()
                 await trio.sleep_forever()
@@ -273,10 +282,15 @@ class ReplicaManager:
         except DiskError as error:
             log.error("log directory was not closed cleanly", directory=directory.path, error=str(error))
 
-    def endpoint_of(self, broker_id: int) -> Endpoint | None:
-        """Where a broker's inter-broker listener is reached."""
-        broker = self.services.image.brokers.get(broker_id)
-        return None if broker is None else broker.endpoint(self.config.inter_broker_listener_name)
+    def _make_fetcher(self, leader_id: int) -> LeaderFetcher:
+        return LeaderFetcher(
+            self.loop,
+            leader_id,
+            self._fetcher_settings,
+            self.leaders,
+            self._following,
+            lambda: self.services.broker_epoch,
+        )
 
     @property
     def broker_epoch(self) -> int:
@@ -381,7 +395,7 @@ class ReplicaManager:
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self.syncer.want_sync(partition)
-        self.roles.begin_to_follow(partition)
+        self.fetchers.begin(partition)
         self.request_pass()
 
     # roles
@@ -401,7 +415,7 @@ class ReplicaManager:
             turns.add(self._take_config, self._configured(delta))
         turns.add(self.roles.take, self._assigned(old, new, delta))
         if delta.brokers:
-            self.roles.redirect(delta.brokers)
+            self.fetchers.redirect(delta.brokers)
             turns.add(Partition.brokers_changed, self.hosted)
         turns.add(lambda call: call(), (then,))
         turns.start()
@@ -441,7 +455,7 @@ class ReplicaManager:
 
     def _turn_over(self) -> None:
         self.awaited_roles.turns_over()
-        self.roles.nudge()
+        self.fetchers.nudge()
         self.request_pass()
 
     # what else an image says

@@ -354,7 +354,7 @@ class ReplicaMoves:
         while True:
             source = _source(move)
             partition.appendable = False
-            manager.roles.stop_fetching(partition)
+            manager.fetchers.stop(partition)
             if move.lag():
                 if copied >= CHUNK_BYTES or source.truncations != move.truncations:
                     return False
@@ -431,7 +431,7 @@ class ReplicaMoves:
 
     def _go_on(self, partition: Partition) -> None:
         """Appends and fetching were held back."""
-        self._manager.roles.begin_to_follow(partition)
+        self._manager.fetchers.begin(partition)
         partition.go_on()
         self._manager.request_pass()
 

@@ -7,13 +7,11 @@ Source: Kafka's ReplicaManager.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import structlog
 
-from kraft.broker.node.fetcher import LeaderFetcher
 from kraft.broker.node.partition import Partition
 from kraft.broker.replica.role import RoleChange, decide_role
 from kraft.image.partitions import NO_LEADER, PartitionState
@@ -39,12 +37,6 @@ class ReplicaRoles:
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
-        self._fetchers: dict[int, LeaderFetcher] = {}
-
-    @property
-    def fetchers(self) -> list[LeaderFetcher]:
-        """One for each broker that was ever followed."""
-        return list(self._fetchers.values())
 
     def take(self, assigned: Assigned) -> None:
         """What the newest image makes of one partition. `nudge` when all are taken."""
@@ -63,14 +55,9 @@ class ReplicaRoles:
             leads = change in (RoleChange.LEAD, RoleChange.KEEP_LEADING)
             (self._lead if leads else self._follow)(partition, state, change)
 
-    def nudge(self) -> None:
-        """The fetchers tell the leaders what has changed."""
-        for fetcher in self._fetchers.values():
-            fetcher.nudge()
-
     def _lead(self, partition: Partition, state: PartitionState, change: RoleChange) -> None:
         if change is RoleChange.LEAD:
-            self.stop_fetching(partition)
+            self._manager.fetchers.stop(partition)
             partition.lead(state)
             self._look_after_log(partition)
         else:
@@ -78,10 +65,10 @@ class ReplicaRoles:
 
     def _follow(self, partition: Partition, state: PartitionState, change: RoleChange) -> None:
         if change is RoleChange.FOLLOW:
-            self.stop_fetching(partition)
+            self._manager.fetchers.stop(partition)
             partition.follow(state)
             self._look_after_log(partition)
-            self.begin_to_follow(partition)
+            self._manager.fetchers.begin(partition)
         else:
             partition.state = state
 
@@ -127,30 +114,9 @@ class ReplicaRoles:
         ):
             self._manager.open_soon(partition)
 
-    def begin_to_follow(self, partition: Partition) -> None:
-        """Fetch from the leader, if there is one and the log is open and not being cut; else that comes later."""
-        state = partition.state
-        if state is None or state.leader in (NO_LEADER, self._manager.node_id):
-            return
-        if partition.log is None and not partition.is_blank:
-            return
-        if partition.is_truncating:
-            return
-        fetcher = self._fetchers.get(state.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[state.leader] = LeaderFetcher(self._manager, state.leader)
-            self._manager.start_task(fetcher.run)
-        if fetcher.followed(partition) is None:
-            fetcher.add(partition, state.leader_epoch)
-            fetcher.nudge()
-
-    def stop_fetching(self, partition: Partition) -> None:
-        for fetcher in self._fetchers.values():
-            fetcher.remove(partition)
-
     def remove(self, partition: Partition) -> None:
         """The replica is not this broker's any more: stop, then take its folder away."""
-        self.stop_fetching(partition)
+        self._manager.fetchers.stop(partition)
         self._manager.moves.give_up(partition)
         if self._manager.hosted.drop(partition):
             self._manager.topic_metrics.forget(partition.topic)
@@ -161,10 +127,3 @@ class ReplicaRoles:
             partition.directory.partitions.discard(partition)
             if has_folder:
                 self._manager.retirement.retire(partition, opened)
-
-    def redirect(self, brokers: Iterable[int]) -> None:
-        """A broker that came back may be reached elsewhere: its fetcher reads the endpoint anew when it dials."""
-        for broker_id in brokers:
-            fetcher = self._fetchers.get(broker_id)
-            if fetcher is not None:
-                fetcher.endpoint_changed()

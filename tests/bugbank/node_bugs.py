@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kraft.broker.node import followed_partition, log_opening
+from kraft.broker.node import log_cutting, log_opening
 from kraft.broker.node.log_opening import OpenJob
 from kraft.image.dump import encoded_dump
 from kraft.node.metadata_log import MetadataLog
@@ -113,7 +113,7 @@ def truncate_by_high_watermark(plant: Planting) -> None:
     swarm=play.clusters,
 )
 def high_watermark_below_the_start(plant: Planting) -> None:
-    plant.replace(followed_partition, "note_truncated", lambda partition: None)
+    plant.replace(log_cutting, "note_truncated", lambda partition: None)
 
 
 @bug(

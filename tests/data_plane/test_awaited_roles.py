@@ -27,7 +27,7 @@ def replicas_of(plane: Plane, broker_id: int) -> ReplicaManager:
 
 
 def statuses(plane: Plane, broker_id: int) -> list[FollowerStatus]:
-    fetchers = replicas_of(plane, broker_id).roles.fetchers
+    fetchers = replicas_of(plane, broker_id).fetchers
     return [followed.state.status for fetcher in fetchers for followed in fetcher._followed.values()]
 
 

@@ -167,7 +167,7 @@ def test_a_fetcher_that_finds_nothing_to_ask_for_among_very_many_looks_on_in_oth
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS, leader=1)
         manager = plane.cluster.node(2).broker.broker.replicas
-        (fetcher,) = [one for one in manager.roles.fetchers if one.leader_id == 1]
+        (fetcher,) = [one for one in manager.fetchers if one.leader_id == 1]
         await plane.until(lambda: len(fetcher._told) == PARTITIONS)
         looked: list[int] = []
         real = LeaderFetcher._next_changed

@@ -146,7 +146,7 @@ def test_a_log_that_was_cut_below_its_start_begins_there_also_after_a_crash() ->
         assert directory is not None
         opened.advance_log_start(3)
         await manager.checkpoints.write_log_starts_of(directory)
-        (followed,) = [one.followed(partition) for one in manager.roles.fetchers if len(one)]
+        (followed,) = [one.followed(partition) for one in manager.fetchers if len(one)]
         assert followed is not None
         followed._cut(1, fully=False)
         await plane.until(lambda: opened.truncations == 1)

@@ -367,7 +367,7 @@ def test_a_follower_leaves_the_connection_to_a_former_life_of_its_leader() -> No
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 3)
-        fetcher = plane.cluster.node(2).broker.broker.replicas.roles._fetchers[1]
+        fetcher = plane.cluster.node(2).broker.broker.replicas.fetchers._fetchers[1]
         await plane.until(lambda: fetcher.connection is not None)
         before = fetcher.connection
         plane.world.power_off("b1")

@@ -259,7 +259,7 @@ def test_where_nobody_else_could_load_them_groups_are_not_loaded_from_damage_unt
 
 def cut_nothing(replicas: Any, partition: Any) -> None:
     """The follower cuts its log at its end, as after a leader's hint that turns out to be void."""
-    followed = [found for one in replicas.roles.fetchers if (found := one.followed(partition)) is not None]
+    followed = [found for one in replicas.fetchers if (found := one.followed(partition)) is not None]
     followed[0]._cut(partition.log.log_end_offset, fully=False)
 
 

@@ -76,7 +76,7 @@ def test_a_follower_that_stops_fetching_shrinks_the_in_sync_set() -> None:
         await plane.create_topic("orders", leader=1)
         partition = plane.partition("orders")
         assert not error(await plane.produce("orders", batch("a")))
-        plane.cluster.node(2).broker.broker.replicas.roles.stop_fetching(plane.partition("orders", 2))  # type: ignore[union-attr]
+        plane.cluster.node(2).broker.broker.replicas.fetchers.stop(plane.partition("orders", 2))  # type: ignore[union-attr]
         await plane.produce("orders", batch("b"), acks=1)
         await plane.until(lambda: partition.state.isr == (1,), 120_000)  # type: ignore[union-attr]
         assert value(plane, REPLICAS, "IsrShrinksPerSec") == 1
@@ -95,7 +95,7 @@ def test_a_follower_shows_its_fetches_and_how_far_it_is_behind() -> None:
         assert value(plane, "ReplicaFetcherManager", "MinFetchRate", broker_id=2, clientId="Replica") > 0
         (followed,) = (
             one
-            for fetcher in plane.cluster.node(2).broker.broker.replicas.roles.fetchers  # type: ignore[union-attr]
+            for fetcher in plane.cluster.node(2).broker.broker.replicas.fetchers  # type: ignore[union-attr]
             for one in fetcher.all_followed
         )
         followed.leader_high_watermark = followed.state.fetch_offset + 7

@@ -13,6 +13,7 @@ from kraft.broker.replica.follower import FollowerStatus
 
 if TYPE_CHECKING:
     from kraft.broker.node.fetcher import LeaderFetcher
+    from kraft.broker.node.fetchers import Fetchers
     from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.broker.serving.metrics.rates import Rate, Rates
@@ -69,12 +70,12 @@ def register_rates(manager: ReplicaManager, rates: Rates, metrics: Metrics) -> N
     measured: dict[LeaderFetcher, Rate] = {}
 
     def slowest() -> float:
-        busy = [fetcher for fetcher in manager.roles.fetchers if len(fetcher)]
+        busy = [fetcher for fetcher in manager.fetchers if len(fetcher)]
         return min((measured[fetcher]() for fetcher in busy if fetcher in measured), default=0)
 
     def meet() -> float:
         """Called once a second: a rate for each fetcher that has none."""
-        for fetcher in manager.roles.fetchers:
+        for fetcher in manager.fetchers:
             if fetcher not in measured:
                 measured[fetcher] = rates.of(partial(_requests, fetcher))
         return len(measured)
@@ -162,11 +163,11 @@ def _last_stable_lag(partition: Partition) -> int:
 
 
 def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
-    roles = manager.roles
+    fetchers = manager.fetchers
 
     def followed() -> Look:
         lag = failed = 0
-        everyone = chain.from_iterable(list(fetcher.all_followed) for fetcher in list(roles.fetchers))
+        everyone = chain.from_iterable(list(fetcher.all_followed) for fetcher in fetchers)
         for number, one in enumerate(everyone, 1):
             lag = max(lag, one.lag)
             failed += one.state.status is FollowerStatus.STOPPED
@@ -176,8 +177,8 @@ def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
 
     def by_leader(value: Callable[[LeaderFetcher], float]) -> Callable[[], Labelled]:
         def read() -> Labelled:
-            for fetcher in roles.fetchers:
-                endpoint = manager.endpoint_of(fetcher.leader_id)
+            for fetcher in fetchers:
+                endpoint = manager.leaders.endpoint(fetcher.leader_id)
                 if endpoint is not None:
                     labels = {"brokerHost": endpoint.host, "brokerPort": str(endpoint.port)}
                     yield labels | {"clientId": fetcher.client_id}, value(fetcher)
@@ -187,13 +188,11 @@ def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
     metrics.together(GROUP, FETCHERS, (MAX_LAG, FAILED), followed, clientId="Replica")
     metrics.enumerate(GROUP, STATS, "BytesPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.answer_bytes))
     metrics.enumerate(GROUP, STATS, "RequestsPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.requests))
-    metrics.enumerate(
-        GROUP, "FetcherLagMetrics", "ConsumerLag", Kind.GAUGE, lambda: _lags(roles.fetchers), is_on_demand=True
-    )
+    metrics.enumerate(GROUP, "FetcherLagMetrics", "ConsumerLag", Kind.GAUGE, lambda: _lags(fetchers), is_on_demand=True)
 
 
-def _lags(fetchers: list[LeaderFetcher]) -> Labelled:
-    for fetcher in list(fetchers):
+def _lags(fetchers: Fetchers) -> Labelled:
+    for fetcher in fetchers:
         for one in list(fetcher.all_followed):
             labels = {"topic": one.partition.topic, "partition": str(one.partition.index)}
             yield labels | {"clientId": fetcher.client_id}, one.lag
