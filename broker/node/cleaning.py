@@ -7,15 +7,14 @@ Source: Kafka's LogCleaner, LogCleanerManager, docs/storage.md#what-compaction-k
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
 
-from kraft.broker.node.cleaning_run import GivenUp, is_current, run_round
-from kraft.broker.node.gates import OPENING_BYTES
-from kraft.broker.serving.metrics.cleaner import register_cleaner_metrics
+from kraft.broker.node.cleaning_run import GivenUp, RoundRunner, is_current
 from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.cleaner import CleanerLimits, CleanerStats, CleaningRound
 from kraft.storage.cleaner_range import CleanableRange, find_range
@@ -23,8 +22,12 @@ from kraft.storage.handles import ColdRead
 from kraft.storage.unreadable import UnreadableBatch
 
 if TYPE_CHECKING:
+    from kraft.broker.node.damaged_logs import DamagedLogs
+    from kraft.broker.node.disk_failures import DiskFailures
+    from kraft.broker.node.dynamic_configs import DynamicConfigs
+    from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.config import NodeConfig
     from kraft.storage.log import Log
 
@@ -95,16 +98,30 @@ class Candidate(NamedTuple):
 class LogCleaner:
     """`run` is a task; `clean_dirtiest` is a single round, for tests."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
-        configs = manager.services.dynamic_configs
+    def __init__(
+        self,
+        loop: Loop,
+        configs: DynamicConfigs,
+        rounds: RoundRunner,
+        *,
+        open_logs: Callable[[], Iterable[Partition]],
+        failures: DiskFailures,
+        damaged_logs: DamagedLogs,
+        write_offsets: Callable[[HostedDirectory], Awaitable[None]],
+    ) -> None:
+        """`write_offsets` writes the cleaner checkpoint of a directory."""
+        self._loop = loop
+        self._rounds = rounds
+        self._open_logs = open_logs
+        self._failures = failures
+        self._damaged_logs = damaged_logs
+        self._write_offsets = write_offsets
         self.settings = CleanerSettings.of(configs.node)
-        self.state = CleanerState(manager.clock.monotonic_ms())
+        self.state = CleanerState(loop.clock.monotonic_ms())
         self._busy: set[Partition] = set()
         self._nursery: trio.Nursery | None = None
         self._workers: set[int] = set()
         configs.on_change(self._configure)
-        register_cleaner_metrics(self.state, manager, manager.services.metrics)
 
     async def run(self) -> None:
         """Clean until cancelled, with as many workers as log.cleaner.threads says."""
@@ -129,7 +146,7 @@ class LogCleaner:
         """A worker. It ends when there are to be fewer."""
         while number < self.settings.threads:
             if not await self.clean_dirtiest(number):
-                await self._manager.clock.sleep_ms(self.settings.backoff_ms)
+                await self._loop.clock.sleep_ms(self.settings.backoff_ms)
         self._workers.discard(number)
 
     async def clean_dirtiest(self, worker: int = 0) -> bool:
@@ -148,10 +165,10 @@ class LogCleaner:
     async def _choose(self) -> Candidate | None:
         """The dirtiest of the logs that are due; the metrics follow from the look at all of them."""
         state = self.state
-        state.last_run_ms = self._manager.clock.monotonic_ms()
+        state.last_run_ms = self._loop.clock.monotonic_ms()
         state.uncleanable = {one: size for one, size in state.uncleanable.items() if not one.is_removed}
         candidates: list[Candidate] = []
-        for one in self._manager.hosted.with_open_logs():
+        for one in self._open_logs():
             candidate = await self._look_at(one)
             if candidate is not None:
                 candidates.append(candidate)
@@ -175,44 +192,43 @@ class LogCleaner:
 
     async def _find_range(self, partition: Partition, opened: Log) -> CleanableRange | None:
         """What of the log may be cleaned; None if it is not there any more, is being cut, or cannot be read."""
-        manager, directory = self._manager, partition.directory
+        directory = partition.directory
         for _ in range(COLD_TRIES_MAX):
             if partition.log is not opened or directory is None or partition.is_truncating:
                 return None
             try:
-                return find_range(opened, directory.cleaner_offsets.get(_key(partition)), manager.clock.wall_ms())
+                return find_range(opened, directory.cleaner_offsets.get(_key(partition)), self._loop.clock.wall_ms())
             except ColdRead as cold:
-                if not await manager.failures.warmed(partition, cold):
+                if not await self._failures.warmed(partition, cold):
                     return None
             except StorageCorrupt as error:
-                manager.damaged_logs.met(partition, error)
+                self._damaged_logs.met(partition, error)
                 return None
         return None
 
     # a round
 
     async def _clean(self, worker: int, chosen: Candidate) -> bool:
-        manager, partition = self._manager, chosen.partition
+        clock, partition = self._loop.clock, chosen.partition
         cleanable = await self._find_range(partition, chosen.log)  # it may have been cleaned, cut or trimmed meanwhile
         if cleanable is None or not cleanable.is_due(chosen.log.config):
             return False
-        began_ms = manager.clock.monotonic_ms()
-        cleaning = CleaningRound(chosen.log, cleanable, self.settings.limits, manager.clock.wall_ms())
+        began_ms = clock.monotonic_ms()
+        cleaning = CleaningRound(chosen.log, cleanable, self.settings.limits, clock.wall_ms())
         try:
-            with manager.services.gates.counting(OPENING_BYTES):
-                await run_round(manager, partition, cleaning, lambda: self.settings.bytes_per_second_max)
+            await self._rounds.run(partition, cleaning, lambda: self.settings.bytes_per_second_max)
         except GivenUp:
             return False
         except DiskError as error:
             if is_current(partition, cleaning):
-                manager.failures.disk_failed(partition, error)
+                self._failures.disk_failed(partition, error)
             return False
         except (StorageCorrupt, UnreadableBatch, WireError) as error:
             if is_current(partition, cleaning):
                 self.state.uncleanable[partition] = cleanable.dirty_bytes
                 log.error("log is not compacted", topic=partition.topic, partition=partition.index, error=str(error))
             return False
-        took_ms = manager.clock.monotonic_ms() - began_ms
+        took_ms = clock.monotonic_ms() - began_ms
         self.state.last_rounds[worker] = LastRound(cleaning.stats, took_ms)
         await self._note(partition, cleaning, took_ms)
         return True
@@ -234,7 +250,7 @@ class LogCleaner:
         )
         if directory is not None and is_current(partition, cleaning):
             directory.cleaner_offsets[_key(partition)] = cleaning.cleaned_to
-            await self._manager.checkpoints.write_cleaner_offsets_of(directory)
+            await self._write_offsets(directory)
 
 
 def _key(partition: Partition) -> tuple[str, int]:

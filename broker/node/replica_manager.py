@@ -23,6 +23,7 @@ from kraft.broker.node.alter_partition import AlterPartitionQueue
 from kraft.broker.node.awaited_roles import AwaitedRoles
 from kraft.broker.node.checkpoint_writing import CheckpointWriter
 from kraft.broker.node.cleaning import LogCleaner
+from kraft.broker.node.cleaning_run import RoundRunner
 from kraft.broker.node.damaged_logs import DamagedLogs
 from kraft.broker.node.directory_assignments import DirectoryAssignments
 from kraft.broker.node.disk_failures import DiskFailures
@@ -52,6 +53,7 @@ from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.turns import Turns, in_steps
 from kraft.broker.replica.isr import IsrProposal
 from kraft.broker.replica.leader import NOBODY
+from kraft.broker.serving.metrics.cleaner import register_cleaner_metrics
 from kraft.broker.serving.metrics.logs import register_log_metrics
 from kraft.broker.serving.metrics.replicas import register_replica_metrics
 from kraft.broker.serving.metrics.topics import TopicMetrics
@@ -138,7 +140,15 @@ class ReplicaManager:
         )
         self.syncer = LogSyncer(loop, self.file_cache, failures.disk_failed)
         self.maintenance = LogMaintenance(loop, self.hosted, failures, self.removal, self.open_soon)
-        self.cleaner = LogCleaner(self)
+        self.cleaner = LogCleaner(
+            loop,
+            services.dynamic_configs,
+            RoundRunner(loop, self.removal, services.gates.counting),
+            open_logs=self.hosted.with_open_logs,
+            failures=failures,
+            damaged_logs=self.damaged_logs,
+            write_offsets=self.checkpoints.write_cleaner_offsets_of,
+        )
         self._flusher = LogFlusher(
             self.loop,
             config.integer("log.flush.scheduler.interval.ms"),
@@ -160,6 +170,7 @@ class ReplicaManager:
         self._ids_at_start: tuple[UUID, ...] = ()
         self._previous_broker_epoch = -1
         self._waits_for_budget = False
+        register_cleaner_metrics(services.metrics, self.cleaner.state, self.directories.all, self.clock)
         register_replica_metrics(self, services.metrics)
         register_log_metrics(self, services.metrics)
         self.seam.network.at_end_of_pass(self.end_pass)

@@ -77,13 +77,13 @@ class PartStage:
             cold.warm()
             cold.adopt()
         for number in range(records):
-            opened.append_as_follower(follower_batch(number), now_ms=0)
+            opened.append_as_follower(follower_batch(number), now_ms=self.loop.clock.wall_ms())
         return opened
 
 
 def follower_batch(offset: int) -> bytes:
     """A batch of one record as a leader of epoch 0 sends it."""
-    data = batch(f"{offset}")
+    data = batch(f"{offset}", key=b"key")
     data[0:8] = offset.to_bytes(8, "big")
     data[12:16] = bytes(4)
     return bytes(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kraft.broker.node.metrics import Metrics
@@ -10,15 +10,17 @@ from kraft.broker.node.metrics import Metrics
 if TYPE_CHECKING:
     from kraft.broker.node.cleaning import CleanerState, LastRound
     from kraft.broker.node.log_directories import HostedDirectory
-    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.seam import Clock
 
 GROUP = "kafka.log"
 CLEANER = "LogCleaner"
 MANAGER = "LogCleanerManager"
 
 
-def register_cleaner_metrics(state: CleanerState, manager: ReplicaManager, metrics: Metrics) -> None:
-    """Register them once, when the cleaner is made."""
+def register_cleaner_metrics(
+    metrics: Metrics, state: CleanerState, directories: Iterable[HostedDirectory], clock: Clock
+) -> None:
+    """Register them, once."""
 
     def of_rounds(name: str, value: Callable[[LastRound], float]) -> None:
         metrics.gauge(GROUP, CLEANER, name, lambda: int(max(map(value, state.last_rounds.values()), default=0)))
@@ -29,8 +31,8 @@ def register_cleaner_metrics(state: CleanerState, manager: ReplicaManager, metri
     metrics.gauge(GROUP, CLEANER, "max-compaction-delay-secs", lambda: state.compaction_delay_ms_max // 1000)
     metrics.gauge(GROUP, CLEANER, "DeadThreadCount", lambda: 0)  # a worker that fails takes the node with it
     metrics.gauge(GROUP, MANAGER, "max-dirty-percent", lambda: int(100 * state.dirty_ratio_max))
-    metrics.gauge(GROUP, MANAGER, "time-since-last-run-ms", lambda: manager.clock.monotonic_ms() - state.last_run_ms)
-    for directory in manager.directories.all:
+    metrics.gauge(GROUP, MANAGER, "time-since-last-run-ms", lambda: clock.monotonic_ms() - state.last_run_ms)
+    for directory in directories:
         tags = {"logDirectory": directory.path}
         metrics.gauge(GROUP, MANAGER, "uncleanable-partitions-count", _partitions(state, directory), **tags)
         metrics.gauge(GROUP, MANAGER, "uncleanable-bytes", _bytes(state, directory), **tags)
