@@ -33,6 +33,7 @@ from kraft.broker.node.fetchers import Fetchers
 from kraft.broker.node.fetching import FetchOperation
 from kraft.broker.node.file_removal import FileRemoval
 from kraft.broker.node.followed_partition import Following
+from kraft.broker.node.found_folders import FoundFolders
 from kraft.broker.node.leaders import Leaders
 from kraft.broker.node.log_cutting import LogCutter
 from kraft.broker.node.log_directories import NO_BROKER_EPOCH, HostedDirectory, LogDirectories
@@ -45,9 +46,11 @@ from kraft.broker.node.lost_replicas import LostReplicas
 from kraft.broker.node.partition import Partition
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
+from kraft.broker.node.replica_copy import ReplicaCopier
 from kraft.broker.node.replica_index import ReplicaIndex
 from kraft.broker.node.replica_moves import ReplicaMoves
 from kraft.broker.node.replica_roles import Assigned, ReplicaRoles
+from kraft.broker.node.replica_swap import ReplicaSwap
 from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.retiring import Retirement
 from kraft.broker.node.turns import Turns, in_steps
@@ -156,7 +159,26 @@ class ReplicaManager:
             self.syncer.want_full_sync,
         )
         self.alter_partition = AlterPartitionQueue(services)
-        self.moves = ReplicaMoves(self)
+        self._found = FoundFolders(loop, self.node_id, self.directories, self.retirement, failures.directory_failed)
+        move_quota = ReplicationQuota(
+            config,
+            self.clock,
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            "alter.log.dirs.replication.quota.window.size.seconds",
+            "alter.log.dirs.replication.quota.window.num",
+        )
+        services.dynamic_configs.on_change(move_quota.configure)
+        copier = ReplicaCopier(loop, self.log_context, move_quota, self.checkpoints)
+        self.moves = ReplicaMoves(
+            loop,
+            self.directories,
+            copier,
+            ReplicaSwap(loop, copier, self.fetchers, self.removal, failures.disk_failed_at),
+            self.assignments,
+            locate=self.locate,
+            disk_failed_at=failures.disk_failed_at,
+            discard_copy=self.retirement.discard_copy,
+        )
         self.roles = ReplicaRoles(self)
         self.awaited_roles = AwaitedRoles(self)
         self.leaders = Leaders(config, self.seam.network, lambda: services.image, services.gates.memory)
@@ -230,12 +252,7 @@ class ReplicaManager:
         all logs before this returns. `run` must be under way."""
         self._take_brokers(image)
         self.image = image
-        self.moves.take_found(image)
-        for directory in self.directories.online:
-            for topic, index in directory.found.partitions:
-                if not self._is_hosted(image, topic, index) or self._is_elsewhere(image, directory, topic, index):
-                    self.retirement.set_aside(directory, topic, index)
-            self.retirement.remove_later(list(directory.found.to_delete))
+        self._found.sort_out(image)
         self._turns.add(
             self.roles.take,
             (
@@ -491,20 +508,6 @@ class ReplicaManager:
 
     def _configure_log(self, partition: Partition, its_log: Log) -> None:
         its_log.update_config(self.log_context.config_of(partition))
-
-    def _is_hosted(self, image: MetadataImage, topic: str, index: int) -> bool:
-        known = image.topics.get(topic)
-        state = known.find(index) if known is not None else None
-        return state is not None and self.node_id in state.replicas
-
-    def _is_elsewhere(self, image: MetadataImage, directory: HostedDirectory, topic: str, index: int) -> bool:
-        """Another directory has a log of this name too, and is the one that the metadata name."""
-        if len(self.directories.online) == 1:
-            return False
-        known = image.topics.get(topic)
-        state = known.find(index) if known is not None else None
-        assigned = None if state is None else state.directory_of(self.node_id)
-        return self.directories.holding(topic, index, assigned) is not directory
 
     async def _check_lag_forever(self) -> None:
         """Drop members that lag from in-sync sets, every half of replica.lag.time.max.ms."""

@@ -56,7 +56,9 @@ class PartStage:
             found = found.entries[name]
         found.data[position] ^= 1
 
-    def open_log(self, path: str = "/data/orders-0", *, records: int = 0, **config: Any) -> Log:
+    def open_log(
+        self, path: str = "/data/orders-0", *, records: int = 0, topic_id: UUID = TOPIC_ID, **config: Any
+    ) -> Log:
         """A log that takes appends, with as many batches of one record."""
         opened = Log.open_log(
             self.disk,
@@ -68,7 +70,7 @@ class PartStage:
             now_ms=self.loop.clock.wall_ms(),
             cache=FileCache(100),
         )
-        plan = opened.ready_plan(TOPIC_ID)
+        plan = opened.ready_plan(topic_id)
         if plan is not None:
             plan.run()
             opened.mark_synced(plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from kraft.broker.node.replica_moves import Move
+from kraft.broker.node.replica_copy import Move
 from kraft.client.admin import ConfigChange, ConfigOperation, ConfigResource, NewTopic, ResourceType
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.moving import PART, Moving, play, write
