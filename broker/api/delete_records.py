@@ -164,7 +164,7 @@ class DeleteRecords(Parked):
     def start(self, timeout_ms: int) -> None:
         """All log starts are raised: answer, or wait for the followers."""
         replicas = self._broker.replicas
-        replicas.request_pass()
+        replicas.loop.request_pass()
         for row in self.rows():
             if row.is_waiting and row.partition is not None:
                 row.operation = self

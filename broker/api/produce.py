@@ -334,7 +334,7 @@ class _Produce:
             self._append(slot, partition, data, prepared)
         else:
             partition.append_later(self._parked(slot, partition, data, prepared))
-            self._broker.replicas.budget_may_be_full(partition)
+            self._broker.replicas.budget.may_be_full(partition)
 
     def _append(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
         """Append the batch, unless the producer's state refuses it."""
@@ -471,4 +471,4 @@ class _Produce:
 
         partition.append_later(append)
         connection.pause()
-        self._broker.replicas.start_task(open_batch)
+        self._broker.replicas.loop.start_task(open_batch)

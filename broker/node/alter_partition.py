@@ -7,8 +7,9 @@ Source: AlterPartitionRequest, KIP-497, Kafka's AlterPartitionManager.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import structlog
@@ -21,8 +22,9 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import AlteredPartition, AlterPartitionRequest, AlterPartitionResponse, PartitionToAlter
 
 if TYPE_CHECKING:
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.services import DataPlaneServices
+    from kraft.wire.rpc import RpcMessage
 
 log = structlog.get_logger("kraft.broker.isr")
 
@@ -34,8 +36,18 @@ PARTITIONS_PER_REQUEST_MAX = 250
 class AlterPartitionQueue:
     """Proposals on their way to the controller. `propose` is a plain call; `run` is the one task."""
 
-    def __init__(self, services: DataPlaneServices) -> None:
-        self._services = services
+    def __init__(
+        self,
+        loop: Loop,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+        ask_controller: Callable[[RpcMessage], Awaitable[Any]],
+    ) -> None:
+        """`ask_controller` raises RequestFailed if there was no answer."""
+        self._loop = loop
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._ask_controller = ask_controller
         self._queued: dict[Partition, IsrProposal] = {}
         self._wake = trio.Event()
         self.shrinks = 0
@@ -57,12 +69,12 @@ class AlterPartitionQueue:
             if not batch:
                 continue
             try:
-                answer = await self._services.controller.request(self._request(batch))
+                answer = await self._ask_controller(self._request(batch))
             except RequestFailed:
                 answer = None
             is_settled, refused = self._take_answer(batch, answer)
             if not is_settled:
-                await self._services.seam.clock.sleep_ms(RETRY_MS)
+                await self._loop.clock.sleep_ms(RETRY_MS)
             for partition in refused:
                 partition.eligible_changed()
             if self._queued:
@@ -80,7 +92,7 @@ class AlterPartitionQueue:
         return batch
 
     def _request(self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]) -> AlterPartitionRequest:
-        own_id, own_epoch = self._services.node_id, self._services.broker_epoch
+        own_id, own_epoch = self._node_id, self._broker_epoch()
         return AlterPartitionRequest(
             broker_id=own_id,
             broker_epoch=own_epoch,
@@ -128,7 +140,7 @@ class AlterPartitionQueue:
                 settled = False
                 self.failed += 1
                 refused.append(partition)
-        self._services.seam.network.request_pass()
+        self._loop.request_pass()
         return settled, refused
 
 

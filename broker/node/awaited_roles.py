@@ -8,20 +8,24 @@ Invariant: an entry is told of, at the latest, when no turn is left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
     from kraft.broker.node.fetch_sessions import FetchedPartition
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.image.image import MetadataImage
 
 
 class AwaitedRoles:
     """The entries of fetch sessions that wait, by topic id and partition. All plain calls."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
-        self._manager = manager
+    def __init__(self, node_id: int, image: Callable[[], MetadataImage], roles_are_taken: Callable[[], bool]) -> None:
+        """`image` is the newest one whose roles are taken, or are being taken."""
+        self._node_id = node_id
+        self._image = image
+        self._roles_are_taken = roles_are_taken
         self._entries: dict[tuple[UUID, int], dict[FetchedPartition, None]] = {}
 
     def __len__(self) -> int:
@@ -29,12 +33,12 @@ class AwaitedRoles:
 
     def wait(self, entry: FetchedPartition) -> bool:
         """Whether this broker is about to lead the partition; the entry then waits for that, and is not dirty."""
-        manager, topic_id = self._manager, entry.topic_key
-        if manager.roles_are_taken or not entry.session.is_follower or not isinstance(topic_id, UUID):
+        topic_id = entry.topic_key
+        if self._roles_are_taken() or not entry.session.is_follower or not isinstance(topic_id, UUID):
             return False
-        topic = manager.image.topics.get_by_id(topic_id)
+        topic = self._image().topics.get_by_id(topic_id)
         state = None if topic is None else topic.find(entry.index)
-        if state is None or state.leader != manager.node_id:
+        if state is None or state.leader != self._node_id:
             return False
         entry.is_awaited = True
         entry.session.dirty.pop(entry, None)
@@ -48,8 +52,8 @@ class AwaitedRoles:
             _tell(entry)
 
     def turns_over(self) -> None:
-        """Whoever still waits when nothing is left to be taken waits in vain."""
-        if self._entries and self._manager.roles_are_taken:
+        """Have the entries that still wait looked at once every role has been taken."""
+        if self._entries and self._roles_are_taken():
             waiting, self._entries = self._entries, {}
             for entries in waiting.values():
                 for entry in entries:

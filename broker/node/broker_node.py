@@ -101,7 +101,18 @@ class BrokerNode:
         broker.lifecycle = BrokerLifecycle(broker)
         broker.producer_ids = ProducerIds(broker)
         broker.auto_topics = AutoTopicCreation(broker)
-        broker.replicas = ReplicaManager(broker)
+        broker.replicas = ReplicaManager(
+            config,
+            seam,
+            cluster_id=identity.cluster_id,
+            dynamic_configs=broker.dynamic_configs,
+            metrics=shared.metrics,
+            gates=shared.gates,
+            newest_image=lambda: shared.publisher.image,
+            broker_epoch=lambda: broker.lifecycle.broker_epoch,
+            ask_controller=lambda message: broker.controller.request(message),
+            log_directory_failed=broker.log_directory_failed,
+        )
         broker.groups = GroupCoordinators(broker)
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)

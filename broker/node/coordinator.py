@@ -59,6 +59,7 @@ class GroupCoordinators:
         config = broker.config
         self.seam = broker.seam
         self.replicas = broker.replicas
+        self.gates = broker.gates
         self.commit_timeout_ms = config.integer("offsets.commit.timeout.ms")
         self.load_bytes = config.integer("offsets.load.buffer.size")
         self.codec = Compression.of(config.integer("offsets.topic.compression.codec"))
@@ -151,7 +152,7 @@ class GroupCoordinators:
             watcher.image_changed()
         if delta.deleted_topics:
             self._gone |= {(name, one) for topic_id, name in delta.deleted_topics.items() for one in (topic_id, None)}
-            self.replicas.start_task(self._forget_deleted)
+            self.replicas.loop.start_task(self._forget_deleted)
 
     def _take(self, image: MetadataImage, index: int) -> None:
         """Begin, keep or end to coordinate a partition."""
@@ -169,7 +170,7 @@ class GroupCoordinators:
 
     def _begin(self, shard: CoordinatorShard) -> None:
         self._shards[shard.partition.index] = shard
-        self.replicas.start_task(shard.run)
+        self.replicas.loop.start_task(shard.run)
 
     # what shards tell
 
@@ -180,7 +181,7 @@ class GroupCoordinators:
             topic_id = topic[1]
             return topic_id is not None and self._broker.image.topics.name_of(topic_id) is None
 
-        self.replicas.start_task(self._forget_topics, shard, is_gone)
+        self.replicas.loop.start_task(self._forget_topics, shard, is_gone)
 
     def shard_closed(self, shard: CoordinatorShard) -> None:
         index = shard.partition.index
@@ -200,7 +201,7 @@ class GroupCoordinators:
             await self.seam.clock.sleep_ms(self._check_interval_ms)
             for shard in list(self._shards.values()):
                 await self._expire(shard)
-            self.replicas.request_pass()
+            self.replicas.loop.request_pass()
 
     async def _expire(self, shard: CoordinatorShard) -> None:
         if shard.state is ShardState.ACTIVE and shard.machine is not None:
@@ -227,7 +228,7 @@ class GroupCoordinators:
             gone = frozenset(filter(is_gone, shard.machine.topics_of(group)))
             if gone:
                 shard.submit(TopicsGoneRequest(group, gone), _no_reply)
-                self.replicas.request_pass()
+                self.replicas.loop.request_pass()
 
 
 async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:

@@ -24,8 +24,9 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import iter_batch, iter_headers
 
 if TYPE_CHECKING:
+    from kraft.broker.node.gates import Gates
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.seam import Disk
     from kraft.storage.log import Log
 
 ENTRIES_PER_STEP = 400
@@ -33,7 +34,7 @@ ENTRIES_PER_STEP = 400
 
 
 async def load_state(
-    replicas: ReplicaManager, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
+    disk: Disk, gates: Gates, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
 ) -> tuple[DurableState, int] | None:
     """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
     batch is damaged; UnreadableBatch: one that is not holds what does not parse; DiskError."""
@@ -47,12 +48,12 @@ async def load_state(
                 return state, offset
             await _wait_committed(partition, offset)
             continue
-        piece = await _read(replicas, log, offset, bytes_max)
+        piece = await _read(disk, log, offset, bytes_max)
         if piece is None:
             continue
         decoded = decode_steps(piece, log)
-        with replicas.services.gates.counting(piece.size_bytes):
-            while (step := await replicas.disk.offload(next, decoded, None)) is not None:
+        with gates.counting(piece.size_bytes):
+            while (step := await disk.offload(next, decoded, None)) is not None:
                 entries, offset = step
                 state = state.with_entries(entries)
                 if not is_wanted():
@@ -60,12 +61,12 @@ async def load_state(
     return None
 
 
-async def _read(replicas: ReplicaManager, log: Log, offset: int, bytes_max: int) -> LogSlice | None:
+async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice | None:
     """None: not yet. By now the partition may have another log, or none."""
     try:
         return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
     except ColdRead as cold:
-        await replicas.disk.offload(cold.warm)
+        await disk.offload(cold.warm)
         cold.adopt()
     except OffsetOutOfRange:
         await trio.lowlevel.checkpoint()

@@ -111,7 +111,7 @@ class CoordinatorShard:
         early, self._early = self._early, []
         for request, ticket in early:
             self.submit(request, ticket)
-        self._replicas.request_pass()
+        self._replicas.loop.request_pass()
 
     async def _load(self) -> tuple[DurableState, int] | None:
         """What the log says; None if that cannot be known, or is not wanted any more.
@@ -119,7 +119,9 @@ class CoordinatorShard:
         Nothing is loaded from a damaged log, as in Kafka: offsets that were acknowledged would be missing. Members hear
         NOT_COORDINATOR; the partition's next change, be it that somebody is in sync again, loads it anew."""
         try:
-            return await load_state(self._replicas, self.partition, self._is_current, self._owner.load_bytes)
+            return await load_state(
+                self._replicas.disk, self._owner.gates, self.partition, self._is_current, self._owner.load_bytes
+            )
         except (UnreadableBatch, WireError) as error:
             self._not_loaded(error)
         except StorageCorrupt as error:
@@ -200,7 +202,7 @@ class CoordinatorShard:
 
         pending = PendingAppend(resume)
         partition.append_later(pending)
-        self._replicas.budget_may_be_full(partition)
+        self._replicas.budget.may_be_full(partition)
 
     def _carry_out(self, operation: Operation) -> None:
         """One call of the machine, and what it asks for."""
@@ -261,7 +263,7 @@ class CoordinatorShard:
                 self._take(machine, step)
 
         self._in_turn(fire, _nobody)
-        self._replicas.request_pass()
+        self._replicas.loop.request_pass()
 
     def _arm(self, machine: GroupCoordinator) -> None:
         """Look again when the machine's earliest timer may be due."""

@@ -10,7 +10,8 @@ replica that changes back is reported again. Source: AssignReplicasToDirsRequest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -22,8 +23,9 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import AssignReplicasToDirsRequest
 
 if TYPE_CHECKING:
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.services import DataPlaneServices
+    from kraft.wire.rpc import RpcMessage
 
 log = structlog.get_logger("kraft.broker.logs")
 
@@ -36,8 +38,18 @@ REPLICAS_PER_REQUEST_MAX = 1_000
 class DirectoryAssignments:
     """Reports on their way. `report` is a plain call; `run` is the one task."""
 
-    def __init__(self, services: DataPlaneServices) -> None:
-        self._services = services
+    def __init__(
+        self,
+        loop: Loop,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+        ask_controller: Callable[[RpcMessage], Awaitable[Any]],
+    ) -> None:
+        """`ask_controller` raises RequestFailed if there was no answer."""
+        self._loop = loop
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._ask_controller = ask_controller
         self._queued: dict[Partition, UUID] = {}
         self._sent: WeakKeyDictionary[Partition, UUID] = WeakKeyDictionary()
         """The last that was sent, be it answered or not."""
@@ -59,7 +71,7 @@ class DirectoryAssignments:
         return self._named(partition) == self._last_word(partition) == directory_id
 
     def _named(self, partition: Partition) -> UUID | None:
-        return None if partition.state is None else partition.state.directory_of(self._services.node_id)
+        return None if partition.state is None else partition.state.directory_of(self._node_id)
 
     def _last_word(self, partition: Partition) -> UUID | None:
         """What the controller is about to be told, else what it was told last, else what the metadata say."""
@@ -81,14 +93,14 @@ class DirectoryAssignments:
             if await self._send(batch):
                 pause_ms = RETRY_MS
                 continue
-            await self._services.seam.clock.sleep_ms(pause_ms)
+            await self._loop.clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
 
     async def _send(self, batch: dict[Partition, UUID]) -> bool:
         self._sent.update(batch)
         request = AssignReplicasToDirsRequest(
-            broker_id=self._services.node_id,
-            broker_epoch=self._services.broker_epoch,
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch(),
             assignments=tuple(
                 (partition.topic_id, partition.index, directory)
                 for partition, directory in batch.items()
@@ -96,7 +108,7 @@ class DirectoryAssignments:
             ),
         )
         try:
-            answer = await self._services.controller.request(request)
+            answer = await self._ask_controller(request)
         except RequestFailed as failure:
             log.info("AssignReplicasToDirs is tried again", outcome=failure.outcome.value)
             return False

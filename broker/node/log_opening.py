@@ -178,6 +178,14 @@ class LogOpener:
             self._idle = trio.Event()
         self._wake.set()
 
+    def want_urgently(self, partition: Partition) -> None:
+        """Open this partition's log: a request waits for it."""
+        self.want(partition, urgent=True)
+
+    def want_soon(self, partition: Partition) -> None:
+        """Open this partition's log when nothing more urgent is left."""
+        self.want(partition, urgent=False)
+
     def waiting(self) -> Counter[str]:
         """Log directory → logs of it that wait to be opened."""
         return Counter(one.directory.path for one in self._queued if one.directory is not None)

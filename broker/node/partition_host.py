@@ -1,5 +1,5 @@
-"""What a partition and those around it know of each other: who watches it, who waits for it, and what it needs of the
-replica manager. Protocols, and the one value that waits in its queue."""
+"""What a partition and its surroundings know of each other: what watches it, what waits for it, and PartitionHost,
+which all partitions of a broker share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kraft.broker.replica.isr import IsrProposal
+from kraft.broker.replica.leader import NOBODY
+from kraft.image.image import EMPTY_IMAGE
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.damaged_logs import DamagedLogs
     from kraft.broker.node.partition import Partition
     from kraft.broker.replica.leader import LeaderState
+    from kraft.image.image import MetadataImage
     from kraft.image.partitions import PartitionState
     from kraft.seam import Clock
 
@@ -46,40 +49,63 @@ class PendingAppend:
         self.ready = ready
 
 
-class PartitionHost(Protocol):
-    """What a partition needs of the replica manager."""
+class PartitionHost:
+    """What all partitions of this broker share. The callables are set once, when the parts behind them are made."""
 
-    node_id: int
-    clock: Clock
-    eligible: dict[int, int]
-    """Brokers that may join an in-sync set, with their epochs."""
-    racks: dict[int, str | None]
-    """The racks of all registered brokers."""
-    changed: dict[Partition, None]
-    """Partitions whose log end or high watermark moved in this pass."""
+    __slots__ = (
+        "_brokers",
+        "changed",
+        "clock",
+        "damaged_logs",
+        "eligible",
+        "lag_ms_max",
+        "may_write",
+        "node_id",
+        "propose_isr",
+        "racks",
+        "want_open",
+        "want_ready",
+        "want_sync",
+    )
+
     damaged_logs: DamagedLogs
-    lag_ms_max: int
+    propose_isr: Callable[[Partition, IsrProposal], None]
+    """Ask the controller for another in-sync set."""
+    may_write: Callable[[Partition], bool]
+    """Whether an append that waits may run now. If not, what waits is run when the budget of dirty bytes has room."""
+    want_sync: Callable[[Partition], None]
+    """The log has something that should reach the disk (an append that waits for it, a rolled segment)."""
+    want_ready: Callable[[Partition], None]
+    """Open the files that an append needs, save the epoch entries, then call `readied`."""
+    want_open: Callable[[Partition], None]
+    """Open the log soon: a request waits for it."""
+
+    def __init__(self, clock: Clock, node_id: int, lag_ms_max: int) -> None:
+        self.clock = clock
+        self.node_id = node_id
+        self.lag_ms_max = lag_ms_max
+        self.eligible: dict[int, int] = {}
+        """Brokers that may join an in-sync set, with their epochs."""
+        self.racks: dict[int, str | None] = {}
+        """The racks of all registered brokers."""
+        self.changed: dict[Partition, None] = {}
+        """Partitions whose log end or high watermark moved in this pass."""
+        self._brokers = EMPTY_IMAGE.brokers
+
+    def take_brokers(self, image: MetadataImage) -> None:
+        """Brokers are registered, fenced or placed as this image says."""
+        self._brokers = image.brokers
+        self.eligible = {broker.broker_id: broker.broker_epoch for broker in image.sorted_brokers() if broker.is_active}
+        self.racks = {broker.broker_id: broker.rack for broker in image.sorted_brokers()}
 
     def offline_replicas(self, state: PartitionState) -> frozenset[int]:
-        """Replicas that want to join the in-sync set and cannot: metadata tell that their log directories are
-        offline."""
-        ...
-
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None: ...
-
-    def may_write(self, partition: Partition) -> bool:
-        """Whether an append that waits may run now. If not, what waits is run when the budget of dirty bytes has
-        room."""
-        ...
-
-    def want_sync(self, partition: Partition) -> None:
-        """The log has something that should reach the disk (an append that waits for it, a rolled segment)."""
-        ...
-
-    def want_ready(self, partition: Partition) -> None:
-        """Open the files that an append needs, save the epoch entries, then call `readied`."""
-        ...
-
-    def want_open(self, partition: Partition) -> None:
-        """Open the log soon: somebody waits for it."""
-        ...
+        """Replicas that are out of sync and whose log directories are offline: they cannot join."""
+        if len(state.isr) == len(state.replicas):
+            return NOBODY
+        brokers = self._brokers
+        placed = zip(state.replicas, state.directories, strict=bool(state.directories))
+        return frozenset(
+            one
+            for one, directory in placed
+            if one not in state.isr and one in brokers and not brokers[one].has_directory(directory)
+        )

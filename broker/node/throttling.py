@@ -20,4 +20,4 @@ def mute(broker: BrokerServices, request: Request, throttle_ms: int) -> None:
         await broker.seam.clock.sleep_ms(throttle_ms)
         connection.unmute()
 
-    broker.replicas.start_task(unmute)
+    broker.replicas.loop.start_task(unmute)

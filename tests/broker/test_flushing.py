@@ -75,8 +75,8 @@ def test_as_many_files_stay_open_as_the_setting_says() -> None:
         for index in range(40):
             assert not error(await plane.produce("orders", batch("x"), index))
         for index in range(40):
-            replicas.want_full_sync(plane.partition("orders", index=index))
-        replicas.request_pass()
+            replicas.syncer.want_full_sync(plane.partition("orders", index=index))
+        replicas.loop.request_pass()
         await plane.until(lambda: not any(plane.partition("orders", index=i).log.unsynced for i in range(40)))
         for index in range(40):
             assert not error(await plane.fetch("orders", 0, index))

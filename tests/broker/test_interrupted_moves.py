@@ -414,7 +414,8 @@ def test_groups_are_loaded_from_a_log_that_moves_under_a_cold_read(monkeypatch: 
         late = LateCall(monkeypatch, "warm")
 
         async def load() -> None:
-            loaded.append(await load_state(stage.replicas(), replica, lambda: True, 1_000))
+            gates = stage.cluster.watch.nodes[1].node.gates
+            loaded.append(await load_state(stage.replicas().disk, gates, replica, lambda: True, 1_000))
 
         with trio.move_on_after(SOON_MS / 1000):
             async with trio.open_nursery() as nursery:

@@ -161,7 +161,7 @@ def test_a_replica_in_sync_or_eligible_whose_broker_is_active_could_lead() -> No
             partition.follow(partition.state._replace(leader=NO_LEADER, isr=isr, elr=elr))
             assert damaged_logs.others_can_lead(partition) is expected, (isr, elr)
         await plane.stop(2)
-        await plane.until(lambda: 2 not in plane.cluster.node(1).broker.broker.replicas.eligible)
+        await plane.until(lambda: 2 not in plane.cluster.node(1).broker.broker.replicas.host.eligible)
         partition.follow(partition.state._replace(leader=NO_LEADER, isr=(1,), elr=(2,)))
         assert not damaged_logs.others_can_lead(partition)
         partition.follow(partition.state._replace(isr=(1, 2), elr=()))  # its turn to hear of the fence is still to come

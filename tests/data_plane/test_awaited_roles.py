@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.node import replica_manager
+from kraft.broker.node import role_turns
 from kraft.broker.node.awaited_roles import AwaitedRoles
 from kraft.broker.node.fetch_sessions import FetchSession
 from kraft.broker.node.replica_manager import ReplicaManager
 from kraft.broker.node.replica_roles import Assigned
+from kraft.broker.node.role_turns import assigned_of
 from kraft.broker.replica.follower import FollowerStatus
 from kraft.image import ImageDelta, TopicDelta
 from tests.broker.images import ORDERS, image_of, orders, three_brokers
@@ -40,15 +41,15 @@ def test_a_follower_that_is_faster_than_its_leader_waits_and_is_counted_when_the
             await plane.create_topic("earlier", leader=1)
         leader = replicas_of(plane, 1)
         with monkeypatch.context() as patch:
-            patch.setattr(leader._turns, "start", lambda: None)
+            patch.setattr(leader.role_turns._turns, "start", lambda: None)
             await plane.create_topic("orders", partitions=7, leader=1)
             await plane.world.sleep_ms(1_500)
             assert len(leader.awaited_roles) == 7
             for follower in (2, 3):
                 assert set(statuses(plane, follower)) == {FollowerStatus.FETCHING}
-            leader.roles.take(Assigned(plane.partition("orders", 2).topic_id, 3, is_new=True))
+            leader.roles.take(leader.role_turns.image, Assigned(plane.partition("orders", 2).topic_id, 3, is_new=True))
             assert len(leader.awaited_roles) == 6, "the turns are not over"
-        leader._turns.start()
+        leader.role_turns._turns.start()
         await plane.world.sleep_ms(50)
         assert len(leader.awaited_roles) == 0
         for index in range(7):
@@ -67,13 +68,12 @@ def test_a_follower_that_is_faster_than_its_leader_waits_and_is_counted_when_the
 
 
 class Stage:
-    """A manager with turns left, and a session of a follower that asks for what it leads."""
+    """Roles with turns left, and a session of a follower that asks for what it leads."""
 
     def __init__(self, replica_id: int = 2) -> None:
-        self.manager: Any = SimpleNamespace(
-            node_id=1, image=image_of(*three_brokers(), *orders()), roles_are_taken=False
-        )
-        self.roles = AwaitedRoles(self.manager)
+        image = image_of(*three_brokers(), *orders())
+        self.are_taken = False
+        self.roles = AwaitedRoles(1, lambda: image, lambda: self.are_taken)
         self.session = FetchSession(replica_id, uses_topic_ids=True, now_ms=0)
         self.wakes = 0
         self.session.parked = self  # type: ignore[assignment]
@@ -91,7 +91,7 @@ def test_only_a_follower_waits_and_only_for_what_this_broker_is_about_to_lead() 
     stage = Stage()
     assert [stage.wait(index) for index in range(4)] == [True, False, False, False]
     assert [entry.index for entry in stage.session.dirty] == [1, 2, 3]
-    stage.manager.roles_are_taken = True
+    stage.are_taken = True
     assert not stage.wait(0)
     assert not Stage(replica_id=-1).wait(0)
 
@@ -101,7 +101,7 @@ def test_who_waits_for_a_role_that_never_came_is_told_when_no_turn_is_left() -> 
     stage.wait(0)
     stage.roles.turns_over()
     assert (stage.wakes, len(stage.roles)) == (0, 1)
-    stage.manager.roles_are_taken = True
+    stage.are_taken = True
     stage.roles.turns_over()
     assert (stage.wakes, len(stage.roles)) == (1, 0)
     assert [entry.index for entry in stage.session.dirty] == [0]
@@ -127,8 +127,7 @@ def test_roles_of_a_change_are_found_one_by_one_those_that_this_broker_leads_fir
                 yield index
 
     delta = ImageDelta(topics={ORDERS: TopicDelta("orders", ORDERS, Watched((1, 0, 2)), True)})
-    manager: Any = SimpleNamespace(node_id=1)
-    found = ReplicaManager._assigned(manager, old, new, delta)
+    found = assigned_of(1, old, new, delta)
     first = next(found)
     assert first is not None
     assert first.number == 0
@@ -139,8 +138,7 @@ def test_roles_of_a_change_are_found_one_by_one_those_that_this_broker_leads_fir
 def test_a_turn_may_end_while_partitions_that_this_broker_leads_are_looked_for_among_very_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replica_manager, "PASSED_OVER_MAX", 2)
+    monkeypatch.setattr(role_turns, "PASSED_OVER_MAX", 2)
     old, new = image_of(*three_brokers()), image_of(*three_brokers(), *orders())
     delta = ImageDelta(topics={ORDERS: TopicDelta("orders", ORDERS, (0, 1, 2), True)})
-    manager: Any = SimpleNamespace(node_id=9)
-    assert list(ReplicaManager._assigned(manager, old, new, delta)) == [None]
+    assert list(assigned_of(9, old, new, delta)) == [None]

@@ -141,7 +141,7 @@ def test_who_waits_for_its_log_is_not_refused_because_others_fill_the_answer() -
             await plane.world.sleep_ms(100)
             assert not answers, "it waits for the log"
             plane.partition("many", index=first).cut_done()
-            plane.cluster.node(1).broker.broker.replicas.request_pass()
+            plane.cluster.node(1).broker.broker.replicas.loop.request_pass()
         assert len(answers[0]) == BOUND
         assert answers[0]["many", first][0] == ErrorCode.NONE
 

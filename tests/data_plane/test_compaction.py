@@ -512,7 +512,7 @@ def test_a_round_is_given_up_when_retention_trims_the_log_under_it() -> None:
         async def clean() -> None:
             outcome.append(await cleaner(plane).clean_dirtiest())
 
-        manager(plane).start_task(clean)
+        manager(plane).loop.start_task(clean)
         await plane.world.sleep_ms(1)
         await manager(plane).maintenance.apply_retention()
         await plane.until(lambda: bool(outcome))
@@ -543,7 +543,7 @@ def test_a_round_that_is_given_up_at_any_moment_leaves_none_of_its_files() -> No
             async def clean(outcome: list[bool] = outcome) -> None:
                 outcome.append(await cleaner(plane).clean_dirtiest())
 
-            manager(plane).start_task(clean)
+            manager(plane).loop.start_task(clean)
             await plane.world.sleep_ms(moment_ms)
             log = opened(plane, "orders")
             log.advance_log_start(log.segments[1].base_offset)
@@ -573,7 +573,7 @@ def test_a_topic_that_is_deleted_under_a_round_goes() -> None:
         async def clean() -> None:
             outcome.append(await cleaner(plane).clean_dirtiest())
 
-        manager(plane).start_task(clean)
+        manager(plane).loop.start_task(clean)
         client = await plane.client()
         row = messages.nested_class(messages.request_class(ApiKey.DELETE_TOPICS), "topics")
         wanted = messages.build(row, name="orders")

@@ -477,7 +477,7 @@ def test_a_read_committed_fetch_waits_for_the_decision() -> None:
             await plane.world.sleep_ms(100)
             assert not results
             write_marker(plane, "orders", 7, commit=True)
-            plane.cluster.node(1).broker.broker.replicas.request_pass()
+            plane.cluster.node(1).broker.broker.replicas.loop.request_pass()
             await plane.until(lambda: bool(results), timeout_ms=50)
         assert values(results[0].records) == [b"maybe", b"plain"]
 

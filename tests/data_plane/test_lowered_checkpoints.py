@@ -121,7 +121,7 @@ def test_a_replica_that_is_removed_while_its_checkpoint_is_lowered_leaves_no_lin
         partition = await cut_and_killed(plane)
         manager, directory = replicas(plane), partition.directory
         assert directory is not None
-        manager.roles.remove(partition)
+        manager.replica_removal.remove(partition)
         release(partition)
         await manager.retirement.wait_for(*KEY)
         assert partition.log is None

@@ -237,7 +237,7 @@ def test_produces_wait_for_the_budget_of_dirty_bytes_in_their_order() -> None:
                 return getattr(self._disk, name)
 
         full = Full(replicas.disk)
-        replicas.disk = full
+        replicas.disk = replicas.budget.disk = full
         offsets: list[int] = []
 
         async def one(number: int) -> None:
@@ -282,7 +282,7 @@ def test_what_waits_for_the_budget_of_dirty_bytes_runs_only_as_far_as_there_is_r
                 return getattr(self._disk, name)
 
         tight = Tight(replicas.disk)
-        replicas.disk = tight
+        replicas.disk = replicas.budget.disk = tight
         offsets: list[int] = []
 
         async def one(number: int) -> None:
@@ -325,10 +325,9 @@ def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controlle
                 sizes["assign"].append(len(message.assignments))
                 return AssignReplicasToDirsResponse()
 
-        services: Any = SimpleNamespace(
-            node_id=1, broker_epoch=7, controller=Controller(), seam=SimpleNamespace(clock=world.node("n").clock)
-        )
-        proposals, assignments = AlterPartitionQueue(services), DirectoryAssignments(services)
+        loop: Any = SimpleNamespace(clock=world.node("n").clock)
+        ports = (loop, 1, lambda: 7, Controller().request)
+        proposals, assignments = AlterPartitionQueue(*ports), DirectoryAssignments(*ports)
         for index in range(2_400):
             partition: Any = Hosted(index)
             proposals.propose(partition, partition.leader.isr.pending)

@@ -135,7 +135,7 @@ def test_an_idle_partitions_followers_stay_in_sync() -> None:
             await plane.world.sleep_ms(1_000)
             await plane.produce("other", batch("noise"))
         await produce_numbers(plane, 1)
-        plane.cluster.node(1).broker.broker.replicas.check_lag()
+        plane.cluster.node(1).broker.broker.replicas.role_turns.check_lag()
         await plane.world.sleep_ms(1_000)
         assert plane.partition("orders", 1).state.partition_epoch == changes
 
@@ -279,7 +279,7 @@ def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
         assert len(row.records) == 1
         replicas = plane.cluster.node(1).broker.broker.replicas
         replicas.selects_by_rack = True
-        replicas.racks.update({1: "here", 2: "there", 3: "there"})
+        replicas.host.racks.update({1: "here", 2: "there", 3: "there"})
         row = await plane.fetch("orders", 0, rack_id="there")
         assert (error(row), row.records, row.high_watermark) == (NONE, (), 3)
         assert row.preferred_read_replica in (2, 3)
@@ -417,10 +417,10 @@ def test_what_is_started_while_a_broker_stops_harms_nobody() -> None:
         nursery = replicas._nursery
         nursery.cancel_scope.cancel()
         while nursery.child_tasks:
-            replicas.start_task(trio.lowlevel.checkpoint)
+            replicas.loop.start_task(trio.lowlevel.checkpoint)
             await trio.lowlevel.checkpoint()
         for _ in range(10):
-            replicas.start_task(trio.lowlevel.checkpoint)
+            replicas.loop.start_task(trio.lowlevel.checkpoint)
             await trio.lowlevel.checkpoint()
 
     three(test)

@@ -137,7 +137,7 @@ async def first_gives_way(plane: Plane, then: Callable[[], None]) -> list[bytes 
         partition = plane.partition("orders")
         if partition.is_truncating:
             partition.cut_done()
-            plane.cluster.node(1).broker.broker.replicas.request_pass()
+            plane.cluster.node(1).broker.broker.replicas.loop.request_pass()
     return values(told[1].topics[0][2][0].records)
 
 

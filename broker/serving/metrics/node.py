@@ -46,7 +46,8 @@ def _register_broker(broker: Broker, rates: Rates, metrics: Metrics) -> None:
     from kraft.broker.serving.metrics.replicas import register_rates
 
     register_group_metrics(broker.groups, rates, metrics)
-    register_rates(broker.replicas, rates, metrics)
+    replicas = broker.replicas
+    register_rates(metrics, rates, replicas.fetchers, replicas.leader_quota, replicas.follower_quota)
 
 
 def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:

@@ -12,10 +12,15 @@ from kraft.broker.node.metrics import PIECES_PER_STEP, Kind, Labelled, Look, Met
 from kraft.broker.replica.follower import FollowerStatus
 
 if TYPE_CHECKING:
+    from kraft.broker.node.alter_partition import AlterPartitionQueue
+    from kraft.broker.node.fetch_sessions import FetchSessionCache
     from kraft.broker.node.fetcher import LeaderFetcher
     from kraft.broker.node.fetchers import Fetchers
+    from kraft.broker.node.leaders import Leaders
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.broker.node.purgatory import Deadlines
+    from kraft.broker.node.replica_index import ReplicaIndex
+    from kraft.broker.node.replication_quota import ReplicationQuota
     from kraft.broker.serving.metrics.rates import Rate, Rates
 
 GROUP = "kafka.server"
@@ -34,56 +39,66 @@ MAX_LAG, FAILED = "MaxLag", "FailedPartitionsCount"
 ALWAYS_SHOWN = ("Produce", "Fetch")
 
 
-def register_replica_metrics(manager: ReplicaManager, metrics: Metrics) -> None:
-    """Register them once, when the manager is made."""
-    metrics.together(GROUP, REPLICAS, COUNTS, lambda: count_replicas(manager.hosted))
-    metrics.together(GROUP, REPLICAS, (PRODUCERS,), lambda: _count_producers(manager))
-    proposals = manager.alter_partition
+def register_replica_metrics(
+    metrics: Metrics,
+    hosted: ReplicaIndex,
+    proposals: AlterPartitionQueue,
+    sessions: FetchSessionCache,
+    deadlines: Deadlines,
+) -> None:
+    """Register those of hosted replicas, fetch sessions and waiting requests, once."""
+    metrics.together(GROUP, REPLICAS, COUNTS, lambda: count_replicas(hosted))
+    metrics.together(GROUP, REPLICAS, (PRODUCERS,), lambda: _count_producers(hosted))
     metrics.counter(GROUP, REPLICAS, "IsrShrinksPerSec", lambda: proposals.shrinks)
     metrics.counter(GROUP, REPLICAS, "IsrExpandsPerSec", lambda: proposals.expands)
     metrics.counter(GROUP, REPLICAS, "FailedIsrUpdatesPerSec", lambda: proposals.failed)
-    sessions, cache = manager.fetch_sessions, "FetchSessionCache"
+    cache = "FetchSessionCache"
     metrics.gauge(GROUP, cache, "NumIncrementalFetchSessions", lambda: len(sessions))
     metrics.gauge(GROUP, cache, "NumIncrementalFetchPartitionsCached", lambda: sessions.partitions)
     metrics.counter(GROUP, cache, "IncrementalFetchSessionEvictionsPerSec", lambda: sessions.evictions)
-    metrics.enumerate(GROUP, "DelayedOperationPurgatory", "PurgatorySize", Kind.GAUGE, lambda: _waiting(manager))
-    _register_partitions(manager, metrics)
-    _register_fetchers(manager, metrics)
+    metrics.enumerate(GROUP, "DelayedOperationPurgatory", "PurgatorySize", Kind.GAUGE, lambda: _waiting(deadlines))
+    _register_partitions(metrics, hosted)
 
 
-def _waiting(manager: ReplicaManager) -> Labelled:
-    kinds = manager.deadlines.kinds()
+def _waiting(deadlines: Deadlines) -> Labelled:
+    kinds = deadlines.kinds()
     return [({"delayedOperation": kind}, kinds[kind]) for kind in {*ALWAYS_SHOWN, *kinds}]
 
 
-def _count_producers(manager: ReplicaManager) -> Look:
+def _count_producers(hosted: ReplicaIndex) -> Look:
     total = 0
-    for number, partition in enumerate(manager.hosted.with_open_logs(), 1):
+    for number, partition in enumerate(hosted.with_open_logs(), 1):
         total += 0 if partition.log is None else len(partition.log.producers.entries)
         if not number % PIECES_PER_STEP:
             yield
     return {PRODUCERS: total}
 
 
-def register_rates(manager: ReplicaManager, rates: Rates, metrics: Metrics) -> None:
+def register_rates(
+    metrics: Metrics,
+    rates: Rates,
+    fetchers: Fetchers,
+    leader_quota: ReplicationQuota,
+    follower_quota: ReplicationQuota,
+) -> None:
     """The slowest fetcher's requests per second, and the rates that the replication throttles measure."""
     measured: dict[LeaderFetcher, Rate] = {}
 
     def slowest() -> float:
-        busy = [fetcher for fetcher in manager.fetchers if len(fetcher)]
+        busy = [fetcher for fetcher in fetchers if len(fetcher)]
         return min((measured[fetcher]() for fetcher in busy if fetcher in measured), default=0)
 
     def meet() -> float:
         """Called once a second: a rate for each fetcher that has none."""
-        for fetcher in manager.fetchers:
+        for fetcher in fetchers:
             if fetcher not in measured:
                 measured[fetcher] = rates.of(partial(_requests, fetcher))
         return len(measured)
 
     rates.of(meet)
     metrics.gauge(GROUP, FETCHERS, "MinFetchRate", slowest, clientId="Replica")
-    metrics.gauge(GROUP, "LeaderReplication", "byte-rate", lambda: manager.leader_quota.measured_rate)
-    metrics.gauge(GROUP, "FollowerReplication", "byte-rate", lambda: manager.follower_quota.measured_rate)
+    metrics.gauge(GROUP, "LeaderReplication", "byte-rate", lambda: leader_quota.measured_rate)
+    metrics.gauge(GROUP, "FollowerReplication", "byte-rate", lambda: follower_quota.measured_rate)
 
 
 def _requests(fetcher: LeaderFetcher) -> float:
@@ -138,10 +153,10 @@ def _assigned(partition: Partition) -> int:
 # per partition
 
 
-def _register_partitions(manager: ReplicaManager, metrics: Metrics) -> None:
+def _register_partitions(metrics: Metrics, hosted: ReplicaIndex) -> None:
     def per_partition(name: str, value: Callable[[Partition], float]) -> None:
         def read() -> Labelled:
-            for partition in manager.hosted:
+            for partition in hosted:
                 yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
 
         metrics.enumerate("kafka.cluster", "Partition", name, Kind.GAUGE, read, is_on_demand=True)
@@ -162,8 +177,8 @@ def _last_stable_lag(partition: Partition) -> int:
 # fetchers
 
 
-def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
-    fetchers = manager.fetchers
+def register_fetcher_metrics(metrics: Metrics, fetchers: Fetchers, leaders: Leaders) -> None:
+    """Register those of fetchers, once."""
 
     def followed() -> Look:
         lag = failed = 0
@@ -178,7 +193,7 @@ def _register_fetchers(manager: ReplicaManager, metrics: Metrics) -> None:
     def by_leader(value: Callable[[LeaderFetcher], float]) -> Callable[[], Labelled]:
         def read() -> Labelled:
             for fetcher in fetchers:
-                endpoint = manager.leaders.endpoint(fetcher.leader_id)
+                endpoint = leaders.endpoint(fetcher.leader_id)
                 if endpoint is not None:
                     labels = {"brokerHost": endpoint.host, "brokerPort": str(endpoint.port)}
                     yield labels | {"clientId": fetcher.client_id}, value(fetcher)
