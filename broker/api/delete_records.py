@@ -19,7 +19,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds
 
 if TYPE_CHECKING:
-    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.session import Session
     from kraft.broker.replica.leader import LeaderState
     from kraft.wire.server import Request
@@ -28,7 +28,7 @@ HIGH_WATERMARK = -1
 UNKNOWN = -1
 
 
-def handle_delete_records(broker: BrokerServices, request: Request, session: Session) -> None:
+def handle_delete_records(broker: Broker, request: Request, session: Session) -> None:
     """Check each partition, raise its log start, then wait for its replicas."""
     message = read(request)
     deletion = DeleteRecords(broker, request)
@@ -145,7 +145,7 @@ class DeleteRecords(Parked):
     delayed_operation = "DeleteRecords"
     __slots__ = ("_broker", "_is_done", "_request", "_topics")
 
-    def __init__(self, broker: BrokerServices, request: Request) -> None:
+    def __init__(self, broker: Broker, request: Request) -> None:
         self.bucket = -1
         self._broker = broker
         self._request = request

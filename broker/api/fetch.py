@@ -23,7 +23,7 @@ from kraft.wire.fetch_response import encode_fetch_response
 from kraft.wire.request_meter import FETCH_CONSUMER, FETCH_FOLLOWER
 
 if TYPE_CHECKING:
-    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.session import Session
     from kraft.wire.server import Request
 
@@ -38,7 +38,7 @@ STEP_PARTITIONS = 256
 """Partitions, or topics with none, that a new session gets in one step."""
 
 
-def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> Steps | None:
+def handle_fetch(broker: Broker, request: Request, session: Session) -> Steps | None:
     """Answer one fetch, now or when there is enough; a long one in turns."""
     body = request.body
     if len(body) > LONG_BYTES:
@@ -53,7 +53,7 @@ def handle_fetch(broker: BrokerServices, request: Request, session: Session) -> 
     return None
 
 
-def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, body: bytes) -> Steps:
+def _fetch_in_turns(broker: Broker, request: Request, session: Session, body: bytes) -> Steps:
     """Begin one fetch in steps. Only this request knows a new session, so it may take several; a session that goes on
     changes in one."""
     memory = broker.gates.memory
@@ -78,7 +78,7 @@ def _fetch_in_turns(broker: BrokerServices, request: Request, session: Session, 
         operation.start()
 
 
-def _find_session(broker: BrokerServices, request: Request, fetch: FetchRequest) -> FetchSession | None:
+def _find_session(broker: Broker, request: Request, fetch: FetchRequest) -> FetchSession | None:
     """The session that the request goes on with or begins. None if there is no such session, and that was told."""
     version = request.api_version
     replicas = broker.replicas
@@ -105,7 +105,7 @@ def _replica_id(fetch: FetchRequest) -> int:
 
 
 def _operation(
-    broker: BrokerServices, request: Request, session: Session, fetch: FetchRequest, kept: FetchSession
+    broker: Broker, request: Request, session: Session, fetch: FetchRequest, kept: FetchSession
 ) -> FetchOperation:
     """What the session now asks for, as an operation that has not begun."""
     version, replica_id = request.api_version, _replica_id(fetch)

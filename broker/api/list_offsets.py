@@ -31,7 +31,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.session import Session
     from kraft.storage.log import Log
     from kraft.storage.reading import TimestampedOffset
@@ -89,7 +89,7 @@ class Asker(NamedTuple):
         return self.replica_id < 0
 
 
-def handle_list_offsets(broker: BrokerServices, request: Request, session: Session) -> Steps:
+def handle_list_offsets(broker: Broker, request: Request, session: Session) -> Steps:
     """Answer at once if nothing has to be waited for, else from a task."""
     message = read(request)
     return _Listing(broker, request, session, message).answer_in_steps(message.topics)
@@ -98,7 +98,7 @@ def handle_list_offsets(broker: BrokerServices, request: Request, session: Sessi
 class _Listing:
     """One request in the making: `rows` in its order, an answer or the lookup that is still to be made."""
 
-    def __init__(self, broker: BrokerServices, request: Request, session: Session, message: Any) -> None:
+    def __init__(self, broker: Broker, request: Request, session: Session, message: Any) -> None:
         self._broker = broker
         self._request = request
         self._asker = Asker(request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED)

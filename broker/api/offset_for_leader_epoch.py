@@ -19,7 +19,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.session import Session
     from kraft.wire.server import Request
 
@@ -27,7 +27,7 @@ EpochAnswer = tuple[ErrorCode, int, int]
 """(error, epoch, end offset); -1 and -1 when the epoch is not known here."""
 
 
-def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, session: Session) -> None:
+def handle_offset_for_leader_epoch(broker: Broker, request: Request, session: Session) -> None:
     """Answer at once if all the logs are open, else once they are."""
     message = read(request)
     allowed = {
@@ -55,7 +55,7 @@ def handle_offset_for_leader_epoch(broker: BrokerServices, request: Request, ses
     broker.answer_later(request, when_open)
 
 
-def _answer(broker: BrokerServices, request: Request, session: Session, message: Any, allowed: dict[str, bool]) -> None:
+def _answer(broker: Broker, request: Request, session: Session, message: Any, allowed: dict[str, bool]) -> None:
     row_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "EpochEndOffset")
     topic_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderTopicResult")
     topics = []
@@ -71,7 +71,7 @@ def _answer(broker: BrokerServices, request: Request, session: Session, message:
     answer(request, respond(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=tuple(topics)))
 
 
-def _end_of_epoch(broker: BrokerServices, session: Session, topic: str, asked: Any) -> EpochAnswer:
+def _end_of_epoch(broker: Broker, session: Session, topic: str, asked: Any) -> EpochAnswer:
     """`asked`: the request's row for one partition."""
     if topic == METADATA_TOPIC and asked.partition == PARTITION and broker.metadata_topic.may_read(session):
         return broker.metadata_topic.end_of_epoch(asked.leader_epoch)

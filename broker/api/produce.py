@@ -41,7 +41,7 @@ from kraft.wire.records import (
 )
 
 if TYPE_CHECKING:
-    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.session import Session
     from kraft.storage.append import AppendInfo
     from kraft.wire.server import Request
@@ -61,7 +61,7 @@ _WRITE = Operation.WRITE
 PLAIN_TURN_BYTES = TURN_BYTES[0]
 
 
-def handle_produce(broker: BrokerServices, request: Request, session: Session) -> None:
+def handle_produce(broker: Broker, request: Request, session: Session) -> None:
     """Append what the request holds, and answer as its acks ask."""
     produce = decode_produce_request(request.api_version, request.body)
     topics = produce.topics
@@ -69,7 +69,7 @@ def handle_produce(broker: BrokerServices, request: Request, session: Session) -
         _Produce(broker, request, session, produce).run(produce)
 
 
-def _append_plain(broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> bool:
+def _append_plain(broker: Broker, request: Request, session: Session, produce: ProduceRequest) -> bool:
     """The short way. False if the request is not plain; then nothing has happened."""
     name, topic_id, partitions = produce.topics[0]
     index, data = partitions[0]
@@ -122,7 +122,7 @@ def _append_plain(broker: BrokerServices, request: Request, session: Session, pr
 
 
 def _answer_plain(
-    broker: BrokerServices,
+    broker: Broker,
     request: Request,
     session: Session,
     produce: ProduceRequest,
@@ -141,7 +141,7 @@ def _answer_plain(
         request.connection.meter.produced_partitions += 1
         request.respond_nothing()
         if throttle_ms:
-            mute(broker, request, throttle_ms)
+            mute(broker.replicas.loop, request, throttle_ms)
         return
     name, topic_id, _ = produce.topics[0]
     log = partition.log
@@ -153,7 +153,7 @@ def _answer_plain(
     if throttle_ms:
         row = ProduceResult(partition.index, 0, info.base_offset, info.log_append_time_ms, log.log_start_offset)
         body = encode_produce_response(request.api_version, [(name, topic_id, [row])], throttle_ms)
-        mute(broker, request, throttle_ms)
+        mute(broker.replicas.loop, request, throttle_ms)
     required = info.last_offset + 1
     if acks == ACKS_ALL:
         is_done = partition.high_watermark >= required
@@ -189,7 +189,7 @@ class _Produce:
     than `run` and `take_over`.
     """
 
-    def __init__(self, broker: BrokerServices, request: Request, session: Session, produce: ProduceRequest) -> None:
+    def __init__(self, broker: Broker, request: Request, session: Session, produce: ProduceRequest) -> None:
         self._broker = broker
         self._request = request
         self._session = session
@@ -216,7 +216,7 @@ class _Produce:
             self._session, QuotaKind.PRODUCE_BYTES, len(self._request.body)
         )
         if operation.throttle_ms:
-            mute(self._broker, self._request, operation.throttle_ms)
+            mute(self._broker.replicas.loop, self._request, operation.throttle_ms)
         operation.settle(produce.timeout_ms)
 
     def take_over(

@@ -7,7 +7,7 @@ Source: Kafka's AutoTopicCreationManager.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,9 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.node.dynamic_configs import DynamicConfigs
+    from kraft.broker.node.gates import Gates
+    from kraft.node.log_limit import LogLimit
 
 log = structlog.get_logger("kraft.broker.auto_topics")
 
@@ -36,8 +38,21 @@ IN_FLIGHT_MAX = 1_000
 class AutoTopicCreation:
     """Creates topics through the controller, in the background."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        configs: DynamicConfigs,
+        gates: Gates,
+        log_limit: LogLimit,
+        *,
+        forward: Callable[..., Awaitable[bytes]],
+        start_task: Callable[..., None],
+    ) -> None:
+        """`forward` is `ControllerChannel.forward`."""
+        self._configs = configs
+        self._gates = gates
+        self._log_limit = log_limit
+        self._forward = forward
+        self._start_task = start_task
         self._in_flight: set[str] = set()
 
     def create(self, session: Session, names: Sequence[str]) -> None:
@@ -46,10 +61,10 @@ class AutoTopicCreation:
         if not wanted:
             return
         self._in_flight.update(wanted)
-        configs = self._broker.dynamic_configs
+        configs = self._configs
         settings = {name: topic_settings(name, configs) for name in wanted}
         partitions = sum(row.partitions for row in settings.values())
-        self._broker.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, partitions)
+        self._gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, partitions)
         creatable = request_part(ApiKey.CREATE_TOPICS, "CreatableTopic")
         config = request_part(ApiKey.CREATE_TOPICS, "CreatableTopicConfig")
         message = messages.build(
@@ -66,27 +81,27 @@ class AutoTopicCreation:
             timeout=timedelta(milliseconds=configs.integer("request.timeout.ms")),
         )
         body = messages.encode_request(ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), message)
-        self._broker.start_task(self._carry, session, wanted, body)
+        self._start_task(self._carry, session, wanted, body)
 
     async def _carry(self, session: Session, names: Sequence[str], body: bytes) -> None:
         try:
-            reply = await self._broker.controller.forward(
+            reply = await self._forward(
                 session,
                 ApiKey.CREATE_TOPICS,
                 body,
-                timeout_ms=self._broker.dynamic_configs.integer("request.timeout.ms"),
+                timeout_ms=self._configs.integer("request.timeout.ms"),
             )
             response = messages.decode_response(
                 ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), reply
             )
         except (RequestFailed, ForwardRefused, WireError) as failure:
-            self._broker.log_limit.warning(
+            self._log_limit.warning(
                 log, "topics were not created", client=session.client_address, topics=list(names), why=str(failure)
             )
         else:
             for topic in response.topics:
                 if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    self._broker.log_limit.warning(
+                    self._log_limit.warning(
                         log,
                         "topic was not created",
                         client=topic.name,

@@ -1,7 +1,6 @@
-"""Broker: all that the handlers and the replica manager of one broker may use, in one place.
+"""Broker: all that the handlers of one broker may use, in one place.
 
-It implements `kraft.broker.node.services.BrokerServices`. It holds parts and decides nothing itself; the life of a
-broker is in `lifecycle`, what runs in which order in `serve`.
+It holds parts and decides nothing itself; the life of a broker is in `lifecycle`, what runs in which order in `serve`.
 """
 
 from __future__ import annotations

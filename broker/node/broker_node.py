@@ -25,7 +25,7 @@ from kraft.broker.node.dispatch import LONG_REQUEST_BYTES, Dispatcher
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity
-from kraft.broker.node.leader_check import LeaderCheck
+from kraft.broker.node.leader_check import CHECK_MS, PURPOSE, LeaderCheck
 from kraft.broker.node.lifecycle import BrokerLifecycle
 from kraft.broker.node.metadata_topic import MetadataTopic
 from kraft.broker.node.metrics import Metrics
@@ -35,10 +35,12 @@ from kraft.config import NodeConfig
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import Endpoint, ImageDelta, MetadataImage
 from kraft.node.peers import Peers
+from kraft.node.probes import Prober
 from kraft.node.publisher import MetadataPublisher
 from kraft.node.quorum import Quorum
 from kraft.seam import Address, Binding, BoundListener, Seam
 from kraft.wire.request_meter import RequestMeter
+from kraft.wire.rpc_cluster import RegisterBrokerRequest
 from kraft.wire.server import ServerLimits
 
 if TYPE_CHECKING:
@@ -97,10 +99,26 @@ class BrokerNode:
         )
         broker.controller = ControllerChannel(config, seam, shared.quorum, shared.peers)
         broker.metadata_topic = MetadataTopic(shared.quorum, shared.gates)
-        broker.leader_check = LeaderCheck(broker, shared.peers)
-        broker.lifecycle = BrokerLifecycle(broker)
-        broker.producer_ids = ProducerIds(broker)
-        broker.auto_topics = AutoTopicCreation(broker)
+        prober = Prober(config, shared.peers, identity.cluster_id, timeout_ms=CHECK_MS, purpose=PURPOSE)
+        broker.leader_check = LeaderCheck(prober, lambda: shared.publisher.image)
+        broker.lifecycle = BrokerLifecycle(
+            config,
+            seam.clock,
+            newest_image=lambda: shared.publisher.image,
+            find_replica=lambda topic_id, index: broker.replicas.find(topic_id, index),
+            ask_controller=broker.controller.request,
+            registration=self._registration,
+        )
+        broker.producer_ids = ProducerIds(
+            config.node_id, lambda: broker.broker_epoch, broker.controller.request, self._start_task
+        )
+        broker.auto_topics = AutoTopicCreation(
+            broker.dynamic_configs,
+            shared.gates,
+            broker.log_limit,
+            forward=broker.controller.forward,
+            start_task=self._start_task,
+        )
         broker.replicas = ReplicaManager(
             config,
             seam,
@@ -110,10 +128,10 @@ class BrokerNode:
             gates=shared.gates,
             newest_image=lambda: shared.publisher.image,
             broker_epoch=lambda: broker.lifecycle.broker_epoch,
-            ask_controller=lambda message: broker.controller.request(message),
+            ask_controller=broker.controller.request,
             log_directory_failed=broker.log_directory_failed,
         )
-        broker.groups = GroupCoordinators(broker)
+        broker.groups = GroupCoordinators(config, broker.replicas, shared.gates, lambda: shared.publisher.image)
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
         broker.dispatcher = Dispatcher(broker, HANDLERS, limits=limits, faults=shared.faults)
@@ -200,6 +218,21 @@ class BrokerNode:
         await broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()
         broker.dispatcher.release_requests()
+
+    def _registration(self) -> RegisterBrokerRequest:
+        """The request that registers this incarnation."""
+        broker = self.broker
+        return RegisterBrokerRequest(
+            broker_id=broker.node_id,
+            cluster_id=broker.cluster_id,
+            incarnation_id=broker.incarnation_id,
+            endpoints=broker.advertised,
+            rack=broker.config.rack,
+            host_id=broker.config.host_id,
+            log_dirs=broker.replicas.directory_ids,
+            features=broker.features,
+            previous_broker_epoch=broker.replicas.previous_broker_epoch,
+        )
 
     def _published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
         """A newer image is in force: settings, then roles, then what is told to the controller."""

@@ -33,7 +33,9 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.group.coordinator import GroupCoordinator
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.node.gates import Gates
+    from kraft.broker.node.replica_manager import ReplicaManager
+    from kraft.config import NodeConfig
     from kraft.image import ImageDelta, MetadataImage
 
 log = structlog.get_logger("kraft.broker.groups")
@@ -55,11 +57,17 @@ class ImageWatcher(Protocol):
 class GroupCoordinators:
     """The group coordinator of one broker. Plain calls, but for the rounds."""
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.config
-        self.seam = broker.seam
-        self.replicas = broker.replicas
-        self.gates = broker.gates
+    def __init__(
+        self,
+        config: NodeConfig,
+        replicas: ReplicaManager,
+        gates: Gates,
+        newest_image: Callable[[], MetadataImage],
+    ) -> None:
+        self.replicas = replicas
+        self.gates = gates
+        self._node_id = config.node_id
+        self._newest_image = newest_image
         self.commit_timeout_ms = config.integer("offsets.commit.timeout.ms")
         self.load_bytes = config.integer("offsets.load.buffer.size")
         self.codec = Compression.of(config.integer("offsets.topic.compression.codec"))
@@ -73,7 +81,6 @@ class GroupCoordinators:
             removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
         )
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
-        self._broker = broker
         self._shards: dict[int, CoordinatorShard] = {}
         self.counts = GroupCounts()
         self.load_ms = Histogram()
@@ -97,7 +104,7 @@ class GroupCoordinators:
         if error is not ErrorCode.NONE:
             ticket(request.refused(error))
             return
-        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
+        topic = self._newest_image().topics.get(OFFSETS_TOPIC)
         shard = None if topic is None else self._shards.get(partition_of(request.group, topic.partition_count))
         if shard is None:
             ticket(request.refused(ErrorCode.NOT_COORDINATOR))
@@ -160,7 +167,7 @@ class GroupCoordinators:
         state = topic.partition(index)
         shard = self._shards.get(index)
         partition = self.replicas.find(topic.topic_id, index)
-        leads = partition is not None and state.leader == self._broker.node_id
+        leads = partition is not None and state.leader == self._node_id
         if shard is not None:
             if leads and shard.partition is partition and shard.leader_epoch == state.leader_epoch:
                 return
@@ -179,7 +186,7 @@ class GroupCoordinators:
 
         def is_gone(topic: Topic) -> bool:
             topic_id = topic[1]
-            return topic_id is not None and self._broker.image.topics.name_of(topic_id) is None
+            return topic_id is not None and self._newest_image().topics.name_of(topic_id) is None
 
         self.replicas.loop.start_task(self._forget_topics, shard, is_gone)
 
@@ -198,7 +205,7 @@ class GroupCoordinators:
     async def expire_forever(self) -> None:
         """Forget offsets past their time, each `offsets.retention.check.interval.ms`."""
         while True:
-            await self.seam.clock.sleep_ms(self._check_interval_ms)
+            await self.replicas.clock.sleep_ms(self._check_interval_ms)
             for shard in list(self._shards.values()):
                 await self._expire(shard)
             self.replicas.loop.request_pass()

@@ -77,7 +77,7 @@ class CoordinatorShard:
         self.machine: GroupCoordinator | None = None
         self._owner = owner
         self._replicas = owner.replicas
-        self._clock = owner.seam.clock
+        self._clock = owner.replicas.clock
         self._timer = ShardTimer(self)
         self._timer_ms = -1
         self._early: list[tuple[Request, Ticket]] = []

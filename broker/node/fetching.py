@@ -30,8 +30,8 @@ from kraft.wire.request_meter import FETCH
 from kraft.wire.tagged import CurrentLeader
 
 if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.services import BrokerServices
     from kraft.broker.node.session import Session
     from kraft.wire.server import Request
 
@@ -82,7 +82,7 @@ class FetchOperation(Parked):
 
     def __init__(
         self,
-        broker: BrokerServices,
+        broker: Broker,
         request: Request,
         session: Session,
         kept: FetchSession,
@@ -371,7 +371,7 @@ class FetchOperation(Parked):
         if not self.is_follower and size:
             throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
         if throttle_ms:
-            mute(self.broker, self.request, throttle_ms)
+            mute(self.broker.replicas.loop, self.request, throttle_ms)
             reads = []
         elif self.session_epoch == INITIAL_EPOCH:
             replicas.fetch_sessions.keep(kept, kept.used_ms)

@@ -13,11 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kraft.control.probing import ProbeOutcome
-from kraft.node.peers import Peers
-from kraft.node.probes import Prober
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.image import MetadataImage
+    from kraft.node.probes import Prober
 
 CHECK_MS = 30
 PURPOSE = "leader check"
@@ -28,9 +27,10 @@ DEAD = frozenset((ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER)
 class LeaderCheck:
     """The checks of one broker."""
 
-    def __init__(self, broker: Broker, peers: Peers) -> None:
-        self._broker = broker
-        self._prober = Prober(broker.config, peers, broker.cluster_id, timeout_ms=CHECK_MS, purpose=PURPOSE)
+    def __init__(self, prober: Prober, newest_image: Callable[[], MetadataImage]) -> None:
+        """`prober` waits for CHECK_MS, on connections for PURPOSE."""
+        self._prober = prober
+        self._newest_image = newest_image
 
     def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
         """Ask these brokers, and call `then` once, later, with those that are gone."""
@@ -44,7 +44,7 @@ class LeaderCheck:
             if not waiting:
                 then(frozenset(lost))
 
-        image = self._broker.image
+        image = self._newest_image()
         for broker_id in sorted(broker_ids):
             registration = image.brokers.get(broker_id)
             if registration is None:

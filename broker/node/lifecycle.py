@@ -9,6 +9,7 @@ at the next interval. Source: KIP-631, BrokerRegistrationRequest, BrokerHeartbea
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -19,11 +20,14 @@ import trio
 from kraft.broker.node.log_ends import LogEnds
 from kraft.node.peers import RequestFailed
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_cluster import HeartbeatRequest, RegisterBrokerRequest
+from kraft.wire.rpc_cluster import HeartbeatRequest
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.node.partition import Partition
+    from kraft.config import NodeConfig
     from kraft.image import ImageDelta, MetadataImage
+    from kraft.seam import Clock
+    from kraft.wire.rpc import RpcMessage
 
 log = structlog.get_logger("kraft.broker.lifecycle")
 
@@ -57,10 +61,24 @@ class RegistrationRefused(Exception):
 class BrokerLifecycle:
     """One broker incarnation. `run` is its only task; everything else is called from the loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.config
-        self._clock = broker.seam.clock
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        *,
+        newest_image: Callable[[], MetadataImage],
+        find_replica: Callable[[UUID, int], Partition | None],
+        ask_controller: Callable[..., Awaitable[Any]],
+        registration: Callable[[], RpcMessage],
+    ) -> None:
+        """`ask_controller` is `ControllerChannel.request`; `registration()` is the request that registers this
+        incarnation."""
+        self._config = config
+        self._clock = clock
+        self._node_id = config.node_id
+        self._newest_image = newest_image
+        self._ask_controller = ask_controller
+        self._registration = registration
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = -1
         self.registered = trio.Event()
@@ -77,7 +95,7 @@ class BrokerLifecycle:
         self._refusal: ErrorCode | None = None
         """Why the last heartbeat that was answered was refused."""
         self._dirty = trio.Event()
-        self._log_ends = LogEnds(broker, self._tell)
+        self._log_ends = LogEnds(config.node_id, newest_image, find_replica, self._tell)
         self._heard_ms = self._clock.monotonic_ms()
 
     @property
@@ -100,17 +118,17 @@ class BrokerLifecycle:
             self._dirty.set()  # their controlled shutdown ends when every broker has told that it has seen it
         if delta is not None:
             self._log_ends.published(image, delta)
-        own = image.brokers.get(self._broker.node_id)
+        own = image.brokers.get(self._node_id)
         if own is None or own.broker_epoch != self.broker_epoch:
             return
         self.caught_up.set()
         if own.fenced and self.state is BrokerState.RUNNING:
-            log.warning("broker was fenced", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+            log.warning("broker was fenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
             self._dirty.set()  # we live: say so
         if not own.fenced and not self.unfenced.is_set():
             self.state = BrokerState.RUNNING
             self.unfenced.set()
-            log.info("broker is unfenced", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
+            log.info("broker is unfenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
 
     def roles_taken(self, image: MetadataImage) -> None:
         """All roles of this image are taken, and of those before it."""
@@ -147,7 +165,7 @@ class BrokerLifecycle:
             now_ms = self._clock.monotonic_ms()
             is_unheard = now_ms >= deadline_ms or now_ms - self._heard_ms >= SHUTDOWN_UNREACHABLE_MS
             if is_unheard or self.is_unregistered:
-                log.warning("controlled shutdown is given up", node_id=self._broker.node_id)
+                log.warning("controlled shutdown is given up", node_id=self._node_id)
                 break
             await self._clock.wait_at_most(self.may_shut_down, SHUTDOWN_HEARTBEAT_MS * 5)
         self.state = BrokerState.SHUTTING_DOWN
@@ -177,7 +195,7 @@ class BrokerLifecycle:
         """What is to be told now; also the greeting on a new connection to a controller."""
         log_ends, log_epochs = self._log_ends.told()
         return HeartbeatRequest(
-            broker_id=self._broker.node_id,
+            broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
             metadata_offset=self._applied_offset,
             want_fence=not self._loaded,
@@ -189,11 +207,11 @@ class BrokerLifecycle:
 
     async def _heartbeat(self) -> Any:
         try:
-            answer = await self._broker.controller.request(
+            answer = await self._ask_controller(
                 self.heartbeat(), timeout_ms=self._config.integer("broker.session.timeout.ms") // 2
             )
         except RequestFailed as failure:
-            log.warning("heartbeat got no answer", node_id=self._broker.node_id, outcome=failure.outcome.value)
+            log.warning("heartbeat got no answer", node_id=self._node_id, outcome=failure.outcome.value)
             return None
         self._heard_ms = self._clock.monotonic_ms()
         if answer.error_code != ErrorCode.NONE:
@@ -209,7 +227,7 @@ class BrokerLifecycle:
         if error is self._refusal:
             return
         self._refusal = error
-        where = {"node_id": self._broker.node_id, "broker_epoch": self.broker_epoch, "error": error.name}
+        where = {"node_id": self._node_id, "broker_epoch": self.broker_epoch, "error": error.name}
         if self.is_unregistered:
             log.error(
                 "this broker is not registered any more, and leads nothing until it is restarted: it was unregistered, "
@@ -236,7 +254,7 @@ class BrokerLifecycle:
                 return
             if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
                 raise RegistrationRefused(
-                    f"broker {self._broker.node_id} could not register within initial.broker.registration.timeout.ms"
+                    f"broker {self._node_id} could not register within initial.broker.registration.timeout.ms"
                     f" ({self._config.integer('initial.broker.registration.timeout.ms')} ms): {error}"
                 )
             await self._clock.sleep_ms(backoff_ms)
@@ -245,36 +263,22 @@ class BrokerLifecycle:
     async def _try_to_register(self, timeout_ms: int) -> str | None:
         """None when it is done, else what is in the way; RegistrationRefused when waiting would not help."""
         try:
-            answer = await self._broker.controller.request(self._registration(), timeout_ms=max(1, timeout_ms))
+            answer = await self._ask_controller(self._registration(), timeout_ms=max(1, timeout_ms))
         except RequestFailed as failure:
             return f"no controller answered ({failure.outcome.value})"
         error = ErrorCode.of(answer.error_code)
         if error is ErrorCode.NONE:
             self.broker_epoch = answer.broker_epoch
             self.registered.set()
-            log.info("broker is registered", node_id=self._broker.node_id, broker_epoch=self.broker_epoch)
-            self.metadata_published(self._broker.image)
+            log.info("broker is registered", node_id=self._node_id, broker_epoch=self.broker_epoch)
+            self.metadata_published(self._newest_image())
             return None
         message = getattr(answer, "error_message", None) or error.name
         if error is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            return f"another process runs as broker {self._broker.node_id} ({message})"
+            return f"another process runs as broker {self._node_id} ({message})"
         if error is ErrorCode.UNKNOWN_SERVER_ERROR:
             return f"the active controller failed to handle it ({message})"
-        raise RegistrationRefused(f"the controller refuses broker {self._broker.node_id}: {error.name}: {message}")
-
-    def _registration(self) -> RegisterBrokerRequest:
-        broker = self._broker
-        return RegisterBrokerRequest(
-            broker_id=broker.node_id,
-            cluster_id=broker.cluster_id,
-            incarnation_id=broker.incarnation_id,
-            endpoints=broker.advertised,
-            rack=broker.config.rack,
-            host_id=broker.config.host_id,
-            log_dirs=broker.replicas.directory_ids,
-            features=broker.features,
-            previous_broker_epoch=broker.replicas.previous_broker_epoch,
-        )
+        raise RegistrationRefused(f"the controller refuses broker {self._node_id}: {error.name}: {message}")
 
 
 def _is_leaving(image: MetadataImage, broker_id: int) -> bool:

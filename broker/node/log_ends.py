@@ -21,7 +21,7 @@ from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LOG_EPOCHS_MAX, LogEndRow, LogE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.node.partition import Partition
     from kraft.image import ImageDelta, MetadataImage
 
 
@@ -33,9 +33,17 @@ LOOKS_MAX = 4 * LOG_ENDS_MAX
 class LogEnds:
     """Follows the metadata; `told` is what to tell now."""
 
-    def __init__(self, broker: Broker, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        newest_image: Callable[[], MetadataImage],
+        find_replica: Callable[[UUID, int], Partition | None],
+        changed: Callable[[], None],
+    ) -> None:
         """`changed` is called when there is something new to tell."""
-        self._broker = broker
+        self._node_id = node_id
+        self._newest_image = newest_image
+        self._find_replica = find_replica
         self._changed = changed
         self._wanted: dict[tuple[UUID, int], int] = {}
         """Partition epochs by topic id and partition."""
@@ -50,11 +58,10 @@ class LogEnds:
         """The logs are taken over as the newest image says: of each partition the one of its turn, for there may be
         very many. What changes from now on is told by `published`."""
         self._follows = True
-        broker = self._broker
         looked_at = 0
-        for topic_id in [topic.topic_id for topic in broker.image.topics]:
+        for topic_id in [topic.topic_id for topic in self._newest_image().topics]:
             number = 0
-            while (topic := broker.image.topics.get_by_id(topic_id)) is not None and number < len(topic.leaves):
+            while (topic := self._newest_image().topics.get_by_id(topic_id)) is not None and number < len(topic.leaves):
                 for index, state in enumerate(topic.leaves[number], number * LEAF_PARTITIONS_MAX):
                     if state.leader == NO_LEADER:
                         self._look_at(topic_id, index, state)
@@ -92,7 +99,7 @@ class LogEnds:
 
     def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> tuple[LogEndRow, LogEpochs] | None:
         """None while the role of this partition epoch is not taken, or the log is not open."""
-        partition = self._broker.replicas.find(topic_id, index)
+        partition = self._find_replica(topic_id, index)
         if partition is None or partition.state is None or partition.state.partition_epoch != partition_epoch:
             return None
         log = None if partition.is_truncating else partition.readable
@@ -108,7 +115,7 @@ class LogEnds:
             self._wanted.pop((topic_id, index), None)
             return
         self._wanted[topic_id, index] = state.partition_epoch
-        partition = self._broker.replicas.find(topic_id, index)
+        partition = self._find_replica(topic_id, index)
         if partition is None or partition.readable is not None:
             self._changed()
         else:
@@ -120,5 +127,5 @@ class LogEnds:
             and not state.isr
             and not state.elr
             and len(state.replicas) > 1
-            and self._broker.node_id in state.replicas
+            and self._node_id in state.replicas
         )

@@ -34,7 +34,7 @@ from kraft.wire.records import BatchHeader
 
 if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
-    from kraft.broker.node.refused_reads import SameAgain
+    from kraft.broker.node.repeated_reads import SameAgain
     from kraft.broker.serving.metrics.topics import TopicMeters
     from kraft.config import TopicConfig
     from kraft.storage.log import Log

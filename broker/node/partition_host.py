@@ -12,12 +12,11 @@ from kraft.image.image import EMPTY_IMAGE
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.broker.node.damaged_logs import DamagedLogs
     from kraft.broker.node.partition import Partition
     from kraft.broker.replica.leader import LeaderState
     from kraft.image.image import MetadataImage
     from kraft.image.partitions import PartitionState
-    from kraft.seam import Clock
+    from kraft.seam import Clock, StorageCorrupt
 
 
 class Watcher(Protocol):
@@ -27,6 +26,14 @@ class Watcher(Protocol):
 
     def ask_again(self, leader: LeaderState) -> None:
         """What followers told may be void by now."""
+        ...
+
+
+class Woken(Protocol):
+    """A request that has something to look at since this pass."""
+
+    def look_again(self) -> None:
+        """The end of the pass."""
         ...
 
 
@@ -56,10 +63,10 @@ class PartitionHost:
         "_brokers",
         "changed",
         "clock",
-        "damaged_logs",
         "eligible",
         "lag_ms_max",
         "may_write",
+        "met_damage",
         "node_id",
         "propose_isr",
         "racks",
@@ -68,7 +75,8 @@ class PartitionHost:
         "want_sync",
     )
 
-    damaged_logs: DamagedLogs
+    met_damage: Callable[[Partition, StorageCorrupt], bool]
+    """A read met damage in the log. True if the replica ends for it."""
     propose_isr: Callable[[Partition, IsrProposal], None]
     """Ask the controller for another in-sync set."""
     may_write: Callable[[Partition], bool]

@@ -94,7 +94,7 @@ def read_partition(
         except OffsetOutOfRange:
             return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
         except StorageCorrupt as damage:
-            partition.host.damaged_logs.met(partition, damage)
+            partition.host.met_damage(partition, damage)
             return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
         ranges = piece.ranges
         if aborted is not None and piece.size_bytes:

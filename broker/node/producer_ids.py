@@ -6,7 +6,8 @@ The next block is asked for before the present one is used up, so that a produce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 import trio
@@ -14,9 +15,6 @@ import trio
 from kraft.node.peers import RequestFailed
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import AllocateProducerIdsRequest
-
-if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
 
 log = structlog.get_logger("kraft.broker.producer_ids")
 
@@ -27,8 +25,18 @@ PREFETCH_SHARE = 10
 class ProducerIds:
     """This broker's supply."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+        ask_controller: Callable[[AllocateProducerIdsRequest], Awaitable[Any]],
+        start_task: Callable[..., None],
+    ) -> None:
+        """`ask_controller` raises RequestFailed if there was no answer."""
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._ask_controller = ask_controller
+        self._start_task = start_task
         self._next = 0
         self._end = 0
         self._size = 0
@@ -61,13 +69,12 @@ class ProducerIds:
     def _fetch(self) -> None:
         if not self._fetching:
             self._fetching = True
-            self._broker.start_task(self._fetch_block)
+            self._start_task(self._fetch_block)
 
     async def _fetch_block(self) -> None:
-        broker = self._broker
         try:
-            answer = await broker.controller.request(
-                AllocateProducerIdsRequest(broker_id=broker.node_id, broker_epoch=broker.broker_epoch)
+            answer = await self._ask_controller(
+                AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
             )
         except RequestFailed as failure:
             log.warning("no block of producer ids", outcome=failure.outcome.value)

@@ -17,8 +17,8 @@ from kraft.wire.produce import FIRST_VERSION_WITH_LEADER, ProduceResult, Produce
 from kraft.wire.request_meter import PRODUCE
 
 if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
     from kraft.broker.node.partition import Partition
-    from kraft.broker.node.services import BrokerServices
     from kraft.broker.node.session import Session
     from kraft.storage.append import AppendInfo
     from kraft.wire.server import Request
@@ -35,7 +35,7 @@ class SingleProduce(Parked):
 
     def __init__(
         self,
-        broker: BrokerServices,
+        broker: Broker,
         request: Request,
         success: bytes,
         topic: str | None,
@@ -83,7 +83,7 @@ class ProduceOperation(Parked):
     delayed_operation = "Produce"
     __slots__ = ("acks", "broker", "remaining", "request", "rows", "session", "slots", "throttle_ms")
 
-    def __init__(self, broker: BrokerServices, request: Request, session: Session, acks: int) -> None:
+    def __init__(self, broker: Broker, request: Request, session: Session, acks: int) -> None:
         self.bucket = -1
         self.broker = broker
         self.request = request
@@ -182,9 +182,7 @@ class PartitionProduce:
             self.finish(ProduceResult(self.index, error))
 
 
-def answer_produce(
-    broker: BrokerServices, request: Request, session: Session, rows: ProduceRows, throttle_ms: int = 0
-) -> None:
+def answer_produce(broker: Broker, request: Request, session: Session, rows: ProduceRows, throttle_ms: int = 0) -> None:
     """Encode and send, with the leaders of misdirected partitions for those who can read that (v10)."""
     version = request.api_version
     _count_errors(broker, request, rows)
@@ -208,7 +206,7 @@ def answer_produce(
     request.respond(encode_produce_response(version, rows, throttle_ms, endpoints))
 
 
-def _count_errors(broker: BrokerServices, request: Request, rows: ProduceRows) -> None:
+def _count_errors(broker: Broker, request: Request, rows: ProduceRows) -> None:
     """What the answer tells of each partition; by topic only of those hosted here: nobody makes a metric by asking for
     a topic that does not exist."""
     meter = request.connection.meter

@@ -41,7 +41,7 @@ from kraft.broker.node.loop import Loop
 from kraft.broker.node.lost_replicas import LostReplicas
 from kraft.broker.node.opened_logs import OpenedLogs
 from kraft.broker.node.partition import Partition
-from kraft.broker.node.partition_host import PartitionHost
+from kraft.broker.node.partition_host import PartitionHost, Woken
 from kraft.broker.node.purgatory import Deadlines
 from kraft.broker.node.refused_reads import RefusedReads
 from kraft.broker.node.replica_copy import ReplicaCopier
@@ -62,7 +62,6 @@ from kraft.storage.handles import FileCache
 
 if TYPE_CHECKING:
     from kraft.broker.node.dynamic_configs import DynamicConfigs
-    from kraft.broker.node.fetching import FetchOperation
     from kraft.broker.node.gates import Gates
     from kraft.broker.node.metrics import Metrics
     from kraft.config import NodeConfig
@@ -119,7 +118,7 @@ class ReplicaManager:
         # what handlers use
         self.fetch_bytes_max = config.integer("fetch.max.bytes")
         self.selects_by_rack = config.string("replica.selector.class") == RACK_AWARE_SELECTOR
-        self.woken: dict[FetchOperation, None] = {}
+        self.woken: dict[Woken, None] = {}
         self.openings = trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX)
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), seam.random.stream("fetch sessions")
@@ -252,7 +251,7 @@ class ReplicaManager:
         )
 
         host = self.host
-        host.damaged_logs = self.damaged_logs
+        host.met_damage = self.damaged_logs.met
         host.propose_isr = self.alter_partition.propose
         host.may_write = self.budget.may_write
         host.want_sync, host.want_ready = self.syncer.want_sync, self.syncer.want_ready

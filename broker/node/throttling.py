@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kraft.broker.node.services import BrokerServices
+    from kraft.broker.node.loop import Loop
     from kraft.wire.server import Request
 
 
-def mute(broker: BrokerServices, request: Request, throttle_ms: int) -> None:
-    """Stop to read this request's connection for `throttle_ms`."""
+def mute(loop: Loop, request: Request, throttle_ms: int) -> None:
+    """Stop reading this request's connection for `throttle_ms`."""
     connection = request.connection
     if request.timing is not None:
         request.timing.throttle_ms = throttle_ms
     connection.mute()
 
     async def unmute() -> None:
-        await broker.seam.clock.sleep_ms(throttle_ms)
+        await loop.clock.sleep_ms(throttle_ms)
         connection.unmute()
 
-    broker.replicas.loop.start_task(unmute)
+    loop.start_task(unmute)

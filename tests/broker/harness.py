@@ -167,7 +167,9 @@ class BrokerHarness:
         self.lost: set[int] = set()
         broker.leader_check = StillCheck(self.lost)  # type: ignore[assignment]
         broker.metadata_topic = SecretTopic()  # type: ignore[assignment]
-        broker.producer_ids = ProducerIds(broker)
+        broker.producer_ids = ProducerIds(
+            1, lambda: broker.broker_epoch, lambda message: broker.controller.request(message), broker.start_task
+        )
         self.auto_topics = RecordingTopics()
         broker.auto_topics = self.auto_topics  # type: ignore[assignment]
         broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))

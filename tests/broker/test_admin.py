@@ -201,7 +201,13 @@ def test_a_topic_that_somebody_asks_for_is_created_with_the_brokers_defaults() -
     harness = BrokerHarness(image, properties={"num.partitions": "4", "default.replication.factor": "2"})
     controller = DecidingController(image, harness.broker.config)
     harness.use_controller(controller)
-    harness.broker.auto_topics = AutoTopicCreation(harness.broker)
+    harness.broker.auto_topics = AutoTopicCreation(
+        harness.broker.dynamic_configs,
+        harness.broker.gates,
+        harness.broker.log_limit,
+        forward=controller.forward,
+        start_task=harness.broker.start_task,
+    )
     topic = nested(ApiKey.METADATA, "topics", name="wanted")
     (first,) = harness.ask(ApiKey.METADATA, 9, topics=[topic]).topics
     assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kraft.broker.node.damaged_logs import LEFT_ALONE_MS, DamagedLogs
-from kraft.broker.node.refused_reads import AGAIN_MAX, RefusedReads
+from kraft.broker.node.refused_reads import RefusedReads
+from kraft.broker.node.repeated_reads import AGAIN_MAX
 from kraft.seam import StorageCorrupt
 from tests.broker.parts import PartStage, play, replica
 

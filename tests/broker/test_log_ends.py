@@ -10,6 +10,7 @@ import trio
 
 from kraft.broker.node import log_ends
 from kraft.image.events import Partition, PartitionChange, Topic
+from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import LEAF_PARTITIONS_MAX
 from kraft.image.replay import replay_with_delta
 from kraft.sim.cluster.cluster import SimCluster
@@ -74,8 +75,8 @@ def test_more_ends_than_fit_into_a_heartbeat_are_told_in_turns(monkeypatch: pyte
     for index, partition in partitions.items():
         partition.readable = None if index == 1 else SimpleNamespace(epochs=EpochCache(), log_end_offset=index)
         partition.waits_for_log = False
-    broker: Any = SimpleNamespace(replicas=SimpleNamespace(find=lambda _topic, index: partitions[index]))
-    ends = log_ends.LogEnds(broker, lambda: None)
+    find: Any = lambda _topic, index: partitions[index]  # noqa: E731
+    ends = log_ends.LogEnds(1, lambda: EMPTY_IMAGE, find, lambda: None)
     ends._wanted = {(topic_id(1), index): 1 for index in partitions}
     told = [[row[1] for row in ends.told()[0]] for _ in range(3)]
     assert told == [[0, 2], [3, 4], [0, 2]], "the log of 1 cannot be read"
@@ -86,8 +87,8 @@ async def test_the_partitions_of_a_first_image_are_looked_at_in_steps_as_the_new
     count = 3 * log_ends.LEAVES_PER_STEP * LEAF_PARTITIONS_MAX
     rows = [Partition(topic_id(1), number, (1, 2), (), leader=-1, last_known_elr=(1,)) for number in range(count)]
     old = image_of(*three_brokers(), Topic("orders", topic_id(1)), *rows)
-    broker: Any = SimpleNamespace(node_id=1, image=old, replicas=SimpleNamespace(find=lambda _topic, _index: None))
-    ends = log_ends.LogEnds(broker, lambda: None)
+    broker = SimpleNamespace(image=old)
+    ends = log_ends.LogEnds(1, lambda: broker.image, lambda _topic, _index: None, lambda: None)
     led = (0, count - 1)
     changes = [PartitionChange(topic_id(1), number, isr=(1,), leader=1, last_known_elr=()) for number in led]
     new, delta = replay_with_delta(old, changes, old.offset + 2, 1)

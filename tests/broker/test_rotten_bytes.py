@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from kraft.broker.api.list_offsets import DEBUG_REPLICA
 from kraft.broker.node.damaged_logs import LEFT_ALONE_MS
-from kraft.broker.node.refused_reads import AGAIN_MAX, LEFT_ALONE_MAX, READERS_MAX, RefusedReads, SameAgain
+from kraft.broker.node.refused_reads import RefusedReads
+from kraft.broker.node.repeated_reads import AGAIN_MAX, LEFT_ALONE_MAX, READERS_MAX, SameAgain
 from kraft.client import Consumer, KafkaError
 from kraft.image.partitions import NO_LEADER
 from kraft.image.registrations import LOST_DIRECTORY

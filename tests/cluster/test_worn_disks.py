@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.node.refused_reads import AGAIN_MAX, SameAgain
+from kraft.broker.node.repeated_reads import AGAIN_MAX, SameAgain
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.run import RunResult, run_plan
