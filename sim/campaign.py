@@ -13,8 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from kraft.broker.node.partition_states import TRANSITIONS
 from kraft.sim.cluster.cold_starts import ROUNDS_MAX, ColdStart, cold_start
-from kraft.sim.cluster.coverage import Cell, classes_never_met, coverage_table, never_met
+from kraft.sim.cluster.coverage import (
+    TRANSITION,
+    Cell,
+    classes_never_met,
+    coverage_table,
+    never_met,
+    transitions_never_taken,
+)
 from kraft.sim.cluster.run import RunResult, RunSettings, run_seed
 from kraft.sim.kept_runs import KeptRuns, RunFigures
 from kraft.sim.nemesis.plan_file import Recorded, write_plan
@@ -164,6 +172,7 @@ class Campaign:
         seeds, speed = len(self._settings.seeds), self._virtual_ms / 1000 / max(self._cpu_s, 0.001)
         self._say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
         self._tell_coverage()
+        self._tell_transitions()
         self._say(faults)
         self._tell_least()
         self._tell_seen()
@@ -190,12 +199,18 @@ class Campaign:
 
     def _tell_seen(self) -> None:
         say, seen = self._say, self._seen
-        say("seen: " + ", ".join(f"{name} {count}" for name, count in seen.items() if not name.startswith(FAULT)))
+        told = [f"{name} {count}" for name, count in seen.items() if not name.startswith((FAULT, TRANSITION))]
+        say("seen: " + ", ".join(told))
         mild = f" (no failure: only {LARGE_SEEDS} seeds and more must leave nothing unknown)" if self._is_small else ""
         if self.unknown:
             say(f"unknown: nothing that matters was seen for {', '.join(self.unknown)}{mild}")
         if self.undecided:
             say(f"unknown: the judgement of {self.undecided} histories (R20, G3b) took too long and was given up{mild}")
+
+    def _tell_transitions(self) -> None:
+        never = transitions_never_taken(self._seen)
+        told = f"{len(TRANSITIONS) - len(never)} of {len(TRANSITIONS)} transitions of a replica's states were taken"
+        self._say(f"{told}; never: {', '.join(never)}" if never else told)
 
     def _tell_coverage(self) -> None:
         for text in coverage_table(self.coverage):

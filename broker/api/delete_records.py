@@ -168,8 +168,7 @@ class DeleteRecords(Parked):
         for row in self.rows():
             if row.is_waiting and row.partition is not None:
                 row.operation = self
-                row.partition.watchers[row] = None
-                row.partition.start_watchers += 1
+                row.partition.watch_start(row)
         replicas.deadlines.add(self, replicas.clock.monotonic_ms() + max(timeout_ms, 0))
         self.look()
 
@@ -190,8 +189,7 @@ class DeleteRecords(Parked):
         self._is_done = True
         for row in self.rows():
             if row.operation is not None and row.partition is not None:
-                row.partition.watchers.pop(row, None)
-                row.partition.start_watchers -= 1
+                row.partition.unwatch_start(row)
         self._broker.answer_later(self._request, self._checkpoint_and_answer)
 
     async def _checkpoint_and_answer(self) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 
 from kraft.broker.node.gates import Operation, QuotaKind, Resource, ResourceType, topic_resource
-from kraft.broker.node.partition import INTERNAL_TOPICS, Partition
+from kraft.broker.node.partition import EVERY_APPEND, INTERNAL_TOPICS, READY, Partition
 from kraft.broker.node.partition_host import PendingAppend
 from kraft.broker.node.prepare_batch import (
     TURN_BYTES,
@@ -76,7 +76,12 @@ def _append_plain(broker: Broker, request: Request, session: Session, produce: P
     replicas = broker.replicas
     version = request.api_version
     partition = replicas.find(name if topic_id is None else topic_id, index)
-    if partition is None or not partition.appendable or partition.pending or partition.is_internal:
+    if (
+        partition is None
+        or partition.append_state is not READY
+        or partition.pending
+        or partition.topic in INTERNAL_TOPICS
+    ):
         return False
     leader = partition.leader
     gates = broker.gates
@@ -159,7 +164,7 @@ def _answer_plain(
         is_done = partition.high_watermark >= required
         queue = partition.waiting
     else:
-        is_done = not partition.waits_for_disk or log.synced_end_offset >= required
+        is_done = partition.flush_records != EVERY_APPEND or log.synced_end_offset >= required
         queue = partition.waiting_for_disk
     if is_done:
         request.connection.meter.produced_partitions += 1
@@ -330,7 +335,11 @@ class _Produce:
             self._refuse(slot, partition, prepared, len(data))
         elif prepared is None:
             self._open_and_append(slot, partition, data, header)
-        elif partition.appendable and not partition.pending and not self._broker.replicas.disk.dirty_budget_full:
+        elif (
+            partition.append_state is READY
+            and not partition.pending
+            and not self._broker.replicas.disk.dirty_budget_full
+        ):
             self._append(slot, partition, data, prepared)
         else:
             partition.append_later(self._parked(slot, partition, data, prepared))
@@ -367,7 +376,7 @@ class _Produce:
                 slot.acknowledged(partition, leader.acknowledgement_error())
             else:
                 partition.waiting.append((required, slot))
-        elif partition.waits_for_disk and self._acks != ACKS_NONE and log.synced_end_offset < required:
+        elif partition.flush_records == EVERY_APPEND and self._acks != ACKS_NONE and log.synced_end_offset < required:
             partition.waiting_for_disk.append((required, slot))
         else:
             slot.acknowledged(partition, ErrorCode.NONE)

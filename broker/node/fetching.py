@@ -17,6 +17,7 @@ from kraft.broker.node.fetch_sessions import INITIAL_EPOCH, FetchedPartition, Fe
 from kraft.broker.node.gates import CLUSTER, Operation, QuotaKind, topic_resource
 from kraft.broker.node.leader_hints import current_leader, endpoints_of
 from kraft.broker.node.metadata_topic import is_metadata_topic
+from kraft.broker.node.partition import REMOVED
 from kraft.broker.node.partition_reading import FetchParams, NotInMemory, read_partition
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.node.throttling import mute
@@ -274,7 +275,7 @@ class FetchOperation(Parked):
     ) -> FetchResult | None:
         """One partition's answer, with at most `left` bytes; None if it waits for its role."""
         partition = entry.partition
-        if partition is None or partition.is_removed:
+        if partition is None or partition.log_state is REMOVED:
             partition = self._find(entry)
         room = max(min(entry.bytes_max, left), 0)
         if partition is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kraft.broker.node.blank_log import BLANK_LOG, BlankLog
+from kraft.broker.node.partition import EVERY_APPEND
 from kraft.broker.node.partition_following import append_from_leader, take_leader_marks
 from kraft.broker.node.purgatory import Parked
 from kraft.broker.replica.follower import (
@@ -216,7 +217,7 @@ class FollowedPartition:
         state.fetch_offset = opened.log_end_offset
         state.last_fetched_epoch = opened.epochs.latest_epoch
         fetcher.changed(self)
-        if appended and partition.waits_for_disk:
+        if appended and partition.flush_records == EVERY_APPEND:
             self._hold_until_synced(opened)
 
     def _hold_until_synced(self, opened: Log) -> None:
@@ -320,7 +321,7 @@ class FollowedPartition:
 
     def _cut(self, offset: int, *, fully: bool) -> None:
         self._set(FollowerStatus.BACKOFF)
-        self.partition.is_truncating = True
+        self.partition.cut_begun()
         self.fetcher.loop.start_task(self._cut_now, offset, fully)
 
     async def _cut_now(self, offset: int, fully: bool) -> None:

@@ -35,6 +35,7 @@ class LogSyncer:
         self._file_cache = file_cache
         self._disk_failed = disk_failed
         self._wanted: dict[Partition, None] = {}
+        self._running: set[Partition] = set()
         self._wanted_whole: dict[Partition, None] = {}
         self.flush_ms = Histogram()
         """How long each sync of a log took."""
@@ -54,10 +55,10 @@ class LogSyncer:
             return
         wanted, self._wanted = self._wanted, {}
         for partition in wanted:
-            if partition.sync_running:
+            if partition in self._running:
                 self._wanted[partition] = None
             elif partition.log is not None:
-                partition.sync_running = True
+                self._running.add(partition)
                 self._loop.start_task(self._sync, partition)
 
     async def _sync(self, partition: Partition) -> None:
@@ -84,7 +85,7 @@ class LogSyncer:
         try:
             await self._exclusively(partition, sync)
         finally:
-            partition.sync_running = False
+            self._running.discard(partition)
         loop.request_pass()
 
     def want_ready(self, partition: Partition) -> None:

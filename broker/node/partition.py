@@ -23,37 +23,51 @@ import trio
 from kraft.broker.node.blank_log import BlankLog, blank_log
 from kraft.broker.node.gates import Resource, ResourceType
 from kraft.broker.node.partition_host import PartitionHost, PendingAppend, Waiting, Watcher
+from kraft.broker.node.partition_states import (
+    APPEND_TRANSITIONS,
+    LOG_TRANSITIONS,
+    AppendEvent,
+    AppendState,
+    LogEvent,
+    LogState,
+)
+from kraft.broker.node.repeated_reads import SameAgain
 from kraft.broker.node.replication_quota import is_throttled
 from kraft.broker.node.topic_rules import batch_rules
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import LeaderState, taken_out
 from kraft.image.partitions import PartitionState
+from kraft.seam import require
 from kraft.storage.append import AppendInfo, AppendOrigin
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import BatchHeader
 
 if TYPE_CHECKING:
     from kraft.broker.node.log_directories import HostedDirectory
-    from kraft.broker.node.repeated_reads import SameAgain
     from kraft.broker.serving.metrics.topics import TopicMeters
     from kraft.config import TopicConfig
     from kraft.storage.log import Log
     from kraft.storage.segment import Segment
     from kraft.wire.produce import ProduceSuccess
 
+BLANK, OPEN, CUTTING = LogState.BLANK, LogState.OPEN, LogState.CUTTING
+OFFLINE, REMOVED, READY = LogState.OFFLINE, LogState.REMOVED, AppendState.READY
+UNREADABLE_YET = (LogState.NEW, LogState.CLOSED, LogState.CUTTING)
+SETTLED = (LogState.OPEN, LogState.OFFLINE, LogState.REMOVED)
+EVERY_APPEND = 1
+"""flush.messages of a topic whose appends wait for the disk."""
 NEVER = 2**63 - 1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Partition:
-    """One replica of this broker. `log` is None until it is open (or after its directory went offline); `is_blank`: it
-    has no folder, and counts as empty, until somebody needs the log."""
+    """One replica of this broker. `log` is None unless `log_state` is OPEN or CUTTING (`partition_states`). No other
+    module assigns a partition's fields."""
 
     __slots__ = (
         "__weakref__",
         "active_segment",
-        "appendable",
-        "becoming_ready",
+        "append_state",
         "blocking",
         "config",
         "directory",
@@ -62,15 +76,11 @@ class Partition:
         "high_watermark",
         "host",
         "index",
-        "is_blank",
-        "is_internal",
-        "is_offline",
-        "is_removed",
-        "is_truncating",
         "leader",
         "leader_epoch",
         "leader_throttled",
         "log",
+        "log_state",
         "meters",
         "opening_waiters",
         "pending",
@@ -80,12 +90,10 @@ class Partition:
         "start_watchers",
         "state",
         "success_answers",
-        "sync_running",
         "topic",
         "topic_id",
         "waiting",
         "waiting_for_disk",
-        "waits_for_disk",
         "watchers",
     )
 
@@ -105,15 +113,10 @@ class Partition:
         self.log: Log | None = None
         self.leader: LeaderState | None = None
         self.high_watermark = 0
-        self.appendable = False
-        self.becoming_ready = False
+        self.log_state = LogState.NEW
+        self.append_state = AppendState.IDLE
         self.active_segment: Segment | None = None
-        self.sync_running = False
         self.same_again: SameAgain | None = None
-        self.is_blank = False
-        self.is_offline = False
-        self.is_removed = False
-        self.is_truncating = False
         self.blocking = trio.Lock()
         self.watchers: dict[Watcher, None] = {}
         self.start_watchers = 0
@@ -121,7 +124,6 @@ class Partition:
         self.waiting_for_disk: deque[tuple[int, Waiting]] = deque()
         self.pending: deque[PendingAppend] = deque()
         self.opening_waiters: list[Callable[[], None]] = []
-        self.is_internal = topic in INTERNAL_TOPICS
         self.success_answers: dict[int, ProduceSuccess] = {}
         self.configure(config)
 
@@ -132,29 +134,79 @@ class Partition:
     def key(self) -> tuple[UUID, int]:
         return self.topic_id, self.index
 
+    # states
+
+    @property
+    def appendable(self) -> bool:
+        """An append may run: the replica leads, and its log is ready for it."""
+        return self.append_state is READY
+
+    @property
+    def is_blank(self) -> bool:
+        return self.log_state is BLANK
+
+    @property
+    def is_offline(self) -> bool:
+        return self.log_state is OFFLINE
+
+    @property
+    def is_removed(self) -> bool:
+        return self.log_state is REMOVED
+
+    @property
+    def is_truncating(self) -> bool:
+        return self.log_state is CUTTING
+
+    @property
+    def waits_for_log(self) -> bool:
+        """The log is being opened, or cut: it can be read soon."""
+        return self.log_state in UNREADABLE_YET
+
+    @property
+    def is_settled(self) -> bool:
+        """The log is open and not being cut, so that a leadership that was taken has begun; or it never will be."""
+        return self.log_state in SETTLED
+
+    def _log_event(self, event: LogEvent) -> None:
+        transition = (self.log_state, event)
+        state = LOG_TRANSITIONS.get(transition)
+        require(state is not None, f"{self}: a log that is {self.log_state.value} cannot be {event.value}")
+        self.host.transitions[transition] += 1
+        self.log_state = state  # type: ignore[assignment]
+
+    def _append_event(self, event: AppendEvent) -> None:
+        transition = (self.append_state, event)
+        state = APPEND_TRANSITIONS.get(transition)
+        require(state is not None, f"{self}: appends that are {self.append_state.value} cannot be {event.value}")
+        self.host.transitions[transition] += 1
+        self.append_state = state  # type: ignore[assignment]
+
+    def hold_appends(self) -> None:
+        """Run no append before the log has been made ready for one again."""
+        if self.append_state is not AppendState.IDLE:
+            self._append_event(AppendEvent.HELD)
+
+    # facts
+
+    @property
+    def is_internal(self) -> bool:
+        """The topic is the coordinators' own: clients do not write to it."""
+        return self.topic in INTERNAL_TOPICS
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Appends are acknowledged when they are on the device."""
+        return self.flush_records == EVERY_APPEND
+
     @property
     def syncs_appends(self) -> bool:
         """flush.messages asks for more than the sync of closed segments."""
         return self.flush_records < NEVER
 
     @property
-    def waits_for_log(self) -> bool:
-        """The log is being opened, or cut: it can be read soon."""
-        return (
-            (self.is_truncating or (self.log is None and not self.is_blank))
-            and not self.is_offline
-            and not self.is_removed
-        )
-
-    @property
-    def is_settled(self) -> bool:
-        """The log is open and nobody cuts it, so that a leadership that was taken has begun; or it never will be."""
-        return (self.log is not None and not self.is_truncating) or self.is_offline or self.is_removed
-
-    @property
     def leads(self) -> bool:
-        """By the newest metadata that were taken, be the log open or not."""
-        return self.state is not None and self.state.leader == self.host.node_id and not self.is_offline
+        """By the newest metadata that were taken, whether the log is open or not."""
+        return self.state is not None and self.state.leader == self.host.node_id and self.log_state is not OFFLINE
 
     def is_being_added(self, broker_id: int) -> bool:
         """A reassignment gives this broker a replica."""
@@ -175,7 +227,6 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """The topic's settings are these now."""
         self.config = config
-        self.waits_for_disk = config.flush_messages == 1
         self.flush_records = config.flush_messages
         self.rules = batch_rules(config)
         here = (self.index, self.host.node_id)
@@ -208,18 +259,28 @@ class Partition:
 
     # the log
 
+    def placed(self, directory: HostedDirectory, *, is_blank: bool) -> None:
+        """The replica is in this directory. `is_blank`: it has no folder there."""
+        self.directory = directory
+        self._log_event(LogEvent.PLACED_BLANK if is_blank else LogEvent.PLACED)
+
+    def not_placed(self) -> None:
+        """The replica may be in a directory that is offline."""
+        self._log_event(LogEvent.FAILED)
+
     def opened(self, log: Log, high_watermark: int) -> None:
         """The log is open; the role taken meanwhile begins to work. `high_watermark` is the checkpointed one."""
+        was_blank = self.log_state is BLANK
+        self._log_event(LogEvent.OPENED)
         self._take_log(log)
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         log.update_high_watermark(self.high_watermark)
         state = self.state
-        if self.is_blank and self.leader is not None and log.log_end_offset == 0:  # it goes on with what it knows
+        if was_blank and self.leader is not None and log.log_end_offset == 0:  # it goes on with what it knows
             log.epochs.assign(self.leader.leader_epoch, 0)
             self.go_on()
         elif state is not None and state.leader == self.host.node_id:
             self._begin_to_lead(state)
-        self.is_blank = False
         self.host.changed[self] = None
         self._resume_waiters()
 
@@ -228,10 +289,12 @@ class Partition:
         for resume in waiters:
             resume()
 
-    def replaced(self, log: Log) -> None:
-        """Another log, with the same content and all of it on the device, has taken the place of this one's."""
+    def replaced(self, log: Log, directory: HostedDirectory) -> None:
+        """Another log, with the same content and all of it on the device, has taken the place of this one's, in another
+        directory."""
+        self.directory = directory
         self._take_log(log)
-        self.appendable = False
+        self.hold_appends()
         self.go_on()
         self.host.changed[self] = None
 
@@ -254,21 +317,20 @@ class Partition:
 
     def failed(self) -> None:
         """The directory is offline: the log is dropped without another write (56)."""
-        self.is_offline = True
+        self._log_event(LogEvent.FAILED)
         self._drop(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def removed(self) -> None:
         """The replica is no longer ours, or the topic is gone."""
-        self.is_removed = True
+        self._log_event(LogEvent.REMOVED)
         self._drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _drop(self, error: ErrorCode) -> None:
         if self.directory is not None:
             self.directory.open_logs.pop(self, None)
         self.log = None
-        self.is_blank = False
         self.leader = None
-        self.appendable = False
+        self.hold_appends()
         self._fail_waiting(error)
         self.host.changed[self] = None
         self._resume_waiters()
@@ -279,10 +341,10 @@ class Partition:
         """Lead in this new leader epoch."""
         gone = () if self.state is None else set(self.state.isr).difference(state.isr)
         self.state, self.leader_epoch = state, state.leader_epoch
-        self.appendable = False
+        self.hold_appends()
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.leader = None
-        if self.is_blank or (self.log is not None and not self.is_truncating):
+        if self.log_state in (BLANK, OPEN):
             self._begin_to_lead(state, taken_out(gone, state))
         self.host.changed[self] = None
 
@@ -302,9 +364,13 @@ class Partition:
         """Follow (or have no leader); the caller has stopped, and restarts, the fetching."""
         self.state, self.leader_epoch = state, state.leader_epoch
         self.leader = None
-        self.appendable = False
+        self.hold_appends()
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.host.changed[self] = None
+
+    def keep_following(self, state: PartitionState) -> None:
+        """The same leader epoch, another in-sync set or assignment."""
+        self.state = state
 
     def _begin_to_lead(self, state: PartitionState, left: frozenset[int] = frozenset()) -> None:
         log = self.log
@@ -351,7 +417,7 @@ class Partition:
     def _appended(self, log: Log, leader: LeaderState) -> None:
         end = log.log_end_offset
         host = self.host
-        if self.waits_for_disk:
+        if self.flush_records == EVERY_APPEND:
             leader.log_end_offset = end
             host.want_sync(self)
         elif leader.alone:
@@ -361,9 +427,13 @@ class Partition:
         else:
             leader.log_end_offset = leader.own_share = end
         if log.active is not self.active_segment or end - log.recovery_point >= self.flush_records:
-            self.active_segment = log.active
-            host.want_sync(self)
+            self.sync_later(log)
         host.changed[self] = None
+
+    def sync_later(self, log: Log) -> None:
+        """The log has rolled, or has something that should reach the disk."""
+        self.active_segment = log.active
+        self.host.want_sync(self)
 
     def append_later(self, append: PendingAppend) -> None:
         """Not now: after those that wait already."""
@@ -372,32 +442,33 @@ class Partition:
 
     def run_pending(self) -> None:
         """Run the appends that waited, in order, as far as they are ready and the budget of dirty bytes has room."""
-        while self.pending and self.pending[0].ready and self.appendable and self.host.may_write(self):
+        while self.pending and self.pending[0].ready and self.append_state is READY and self.host.may_write(self):
             self.pending.popleft().run(ErrorCode.NONE)
 
     def _prepare_to_append(self) -> None:
         if self.log is None:
             self.host.want_open(self)
-        elif self.leader is not None and not self.appendable and not self.becoming_ready:
-            self.becoming_ready = True
+        elif self.leader is not None and self.append_state is AppendState.IDLE:
+            self._append_event(AppendEvent.PREPARE)
             self.host.want_ready(self)
 
     def cooled(self, append: PendingAppend) -> None:
         """The log's files were closed while nobody used them: `append` is first in line when they are open again."""
-        self.appendable = False
+        self.hold_appends()
         self.pending.appendleft(append)
         self._prepare_to_append()
 
     def readied(self, leader_epoch: int) -> None:
         """The files are open and the entry of `leader_epoch` is on disk. If it is the one in force, appends begin."""
-        self.becoming_ready = False
         if self.leader is None or self.log is None:
-            return
-        if self.leader.leader_epoch == leader_epoch:
-            self.appendable = True
+            self._append_event(AppendEvent.OUTDATED)
+        elif self.leader.leader_epoch == leader_epoch:
+            self._append_event(AppendEvent.READIED)
             self.run_pending()
-        elif self.pending:
-            self._prepare_to_append()
+        else:
+            self._append_event(AppendEvent.OUTDATED)
+            if self.pending:
+                self._prepare_to_append()
 
     def synced(self) -> None:
         """A sync of the log ended: take what it covers."""
@@ -421,13 +492,16 @@ class Partition:
     def segments_changed(self) -> None:
         """Retention has taken segments away (and perhaps rolled): have the directory's entries synced."""
         if self.log is not None:
-            self.active_segment = self.log.active
-            self.host.want_sync(self)
+            self.sync_later(self.log)
         self.host.changed[self] = None
+
+    def cut_begun(self) -> None:
+        """A truncation begins: nothing is fetched, appended or led before it is over."""
+        self._log_event(LogEvent.CUT_BEGUN)
 
     def cut_done(self) -> None:
         """A truncation is over: a leadership that was taken meanwhile begins now."""
-        self.is_truncating = False
+        self._log_event(LogEvent.CUT_DONE)
         state = self.state
         if self.log is not None and state is not None and state.leader == self.host.node_id and self.leader is None:
             self._begin_to_lead(state)
@@ -502,7 +576,23 @@ class Partition:
             if proposal is not None:
                 self.host.propose_isr(self, proposal)
 
-    # the high watermark, and who waits
+    # readers
+
+    def watch_start(self, watcher: Watcher) -> None:
+        """Notify `watcher` also when a follower's log start may have moved."""
+        self.watchers[watcher] = None
+        self.start_watchers += 1
+
+    def unwatch_start(self, watcher: Watcher) -> None:
+        self.watchers.pop(watcher, None)
+        self.start_watchers -= 1
+
+    def count_reads(self) -> SameAgain:
+        """From now on, count how often readers come back for the same bytes."""
+        self.same_again = SameAgain()
+        return self.same_again
+
+    # the high watermark, and what waits for it
 
     @property
     def last_stable_offset(self) -> int:
@@ -523,7 +613,7 @@ class Partition:
 
     def append_error(self) -> ErrorCode:
         """Why a produce cannot be taken here, ever or now; NONE if it can, at once or after a wait."""
-        if self.is_offline:
+        if self.log_state is OFFLINE:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.state is None or self.state.leader != self.host.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER

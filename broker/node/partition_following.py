@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kraft.broker.node.partition import EVERY_APPEND
 from kraft.broker.replica.follower import follower_high_watermark
 
 if TYPE_CHECKING:
@@ -22,9 +23,8 @@ def append_from_leader(partition: Partition, data: Buffer, leader_epoch: int, no
     log = partition.log
     assert log is not None
     info = log.append_as_follower(data, now_ms=now_ms, leader_epoch=leader_epoch)
-    if partition.waits_for_disk or log.active is not partition.active_segment:
-        partition.active_segment = log.active
-        partition.host.want_sync(partition)
+    if partition.flush_records == EVERY_APPEND or log.active is not partition.active_segment:
+        partition.sync_later(log)
     partition.host.changed[partition] = None
     return info
 

@@ -3,6 +3,7 @@ which all partitions of a broker share."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +14,7 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.partition import Partition
+    from kraft.broker.node.partition_states import Transition
     from kraft.broker.replica.leader import LeaderState
     from kraft.image.image import MetadataImage
     from kraft.image.partitions import PartitionState
@@ -70,6 +72,7 @@ class PartitionHost:
         "node_id",
         "propose_isr",
         "racks",
+        "transitions",
         "want_open",
         "want_ready",
         "want_sync",
@@ -98,6 +101,8 @@ class PartitionHost:
         """The racks of all registered brokers."""
         self.changed: dict[Partition, None] = {}
         """Partitions whose log end or high watermark moved in this pass."""
+        self.transitions: Counter[Transition] = Counter()
+        """How often partitions have taken each transition of `partition_states`."""
         self._brokers = EMPTY_IMAGE.brokers
 
     def take_brokers(self, image: MetadataImage) -> None:

@@ -65,10 +65,10 @@ def read_partition(
 ) -> FetchResult:
     """The answer for one hosted partition: NOT_LEADER_OR_FOLLOWER too while it `waits_for_log`. KAFKA_STORAGE_ERROR
     where its log is damaged. NotInMemory (only with `probes`), ColdRead."""
-    if partition.is_offline:
-        return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
     log = partition.log
     if log is None:
+        if partition.is_offline:
+            return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
         if partition.is_blank:
             return _read_blank(partition, entry, params, counts_progress=counts_progress)
         partition.host.want_open(partition)

@@ -44,7 +44,7 @@ class RefusedReads:
         """`reader` (see `SameAgain`) gets so many bytes from `offset` on."""
         same_again = partition.same_again
         if same_again is None:
-            same_again = partition.same_again = SameAgain()
+            same_again = partition.count_reads()
         if same_again.is_suspicious(reader, offset) and not self._is_left_alone(partition, same_again, offset):
             self._look_at(partition, same_again, offset, size_bytes)
 

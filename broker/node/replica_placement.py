@@ -44,12 +44,11 @@ class ReplicaPlacement:
         directory = self._directories.place(topic, index, assigned, is_new=is_new)
         if directory is None:
             log.error("replica may be in a log directory that is offline", topic=topic, partition=index)
-            partition.is_offline = True
+            partition.not_placed()
             if assigned in (None, UNASSIGNED_DIRECTORY, *self._directories.ids):
                 self._lost.report(partition)  # the controller cannot know that it was there
             return
-        partition.directory = directory
-        partition.is_blank = (topic, index) not in directory.held
+        partition.placed(directory, is_blank=(topic, index) not in directory.held)
         directory.partitions.add(partition)
 
     def look_after_log(self, partition: Partition) -> None:

@@ -84,4 +84,4 @@ class ReplicaRoles:
             self._placement.look_after_log(partition)
             self._fetchers.begin(partition)
         else:
-            partition.state = state
+            partition.keep_following(state)

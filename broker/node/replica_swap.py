@@ -67,7 +67,7 @@ class ReplicaSwap:
         copied = 0
         while True:
             source = source_of(move)
-            partition.appendable = False
+            partition.hold_appends()
             self._fetchers.stop(partition)
             if move.lag():
                 if copied >= CHUNK_BYTES or source.truncations != move.truncations:
@@ -116,8 +116,7 @@ class ReplicaSwap:
         directory.held.discard(key)
         target.held.add(key)
         target.partitions.add(partition)
-        partition.directory = target
-        partition.replaced(future)
+        partition.replaced(future, target)
         return old_path, directory
 
     def go_on(self, partition: Partition) -> None:

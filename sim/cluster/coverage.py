@@ -12,14 +12,17 @@ large enough, while a kind of its own may be too rare.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from kraft.broker.node.partition_states import TRANSITIONS, LogState, Transition
 from kraft.sim.cluster.chronicle import STATES, Chronicle, FaultWindow, StateSpan
 from kraft.sim.nemesis.plan import FAULT_CLASSES, FAULT_KINDS, LINK_KINDS
 
 AFTERMATH_MS = 3_000
 NEVER = "-never-"
 INDENT = "  "
+TRANSITION = "transition: "
+"""How the counts of transitions begin among a run's counters."""
 
 Cell = tuple[str, str]
 """(kind of fault, state)."""
@@ -86,3 +89,25 @@ def coverage_table(coverage: Mapping[Cell, int]) -> Iterator[str]:
 
 def _cells(coverage: Mapping[Cell, int], row: str) -> str:
     return "".join(f"  {coverage.get((row, state)) or NEVER:>16}" for state in STATES)
+
+
+# transitions of replicas
+
+
+def transitions_taken(lives: Iterable[Mapping[Transition, int]]) -> dict[str, int]:
+    """How often each transition of a replica's states was taken in one run, also those that never were."""
+    total: Counter[Transition] = Counter()
+    for life in lives:
+        total.update(life)
+    return {f"{TRANSITION}{_name(transition)}": total[transition] for transition in TRANSITIONS}
+
+
+def transitions_never_taken(counters: Mapping[str, int]) -> list[str]:
+    """The names of the transitions that no run took."""
+    names = map(_name, TRANSITIONS)
+    return [name for name in names if not counters.get(f"{TRANSITION}{name}")]
+
+
+def _name(transition: Transition) -> str:
+    state, event = transition
+    return f"{'log' if isinstance(state, LogState) else 'appends'} {state.value} + {event.value}"

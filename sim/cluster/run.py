@@ -21,7 +21,7 @@ from kraft.sim.check.base import Check, Checks, Finding
 from kraft.sim.cluster.altered_settings import Setting
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.coverage import Cell, covered_by
+from kraft.sim.cluster.coverage import Cell, covered_by, transitions_taken
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.last_look import LastLook
 from kraft.sim.cluster.sizes import small_sizes
@@ -359,6 +359,7 @@ class ClusterRun:
             **{f"moment: {role}": count for role, count in self.nemesis.moments.items()},
             **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},
             **{f"came across: {kind}": count for kind, count in self.disturbances.come_across.items()},
+            **transitions_taken(self.cluster.watch.transitions),
             "compared": self.last_look.compared,
             "undecided": self.registrars.checks.undecided,
             "whole_ms": self._whole_ms,

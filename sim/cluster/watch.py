@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kraft.broker.node.partition import Partition
+from kraft.broker.node.partition_states import Transition
 from kraft.broker.node.serve import Node
 from kraft.config import topic_value
 from kraft.image import ConfigResourceType, MetadataImage
@@ -98,6 +99,8 @@ class ClusterWatch:
             self._lives,
         )
         self.nodes: dict[int, NodeEye] = {}
+        self.transitions: list[Counter[Transition]] = []
+        """How often the replicas of each life of each broker took which transition."""
         self.active_controller: int | None = None
         self.forwarded: dict[tuple[str, int], list[int]] = {}
         """(client id, time-out in ms) of a request that brokers handed on → the controllers that handled it while they
@@ -158,6 +161,7 @@ class ClusterWatch:
         """A node has come up as far as that it can be looked at."""
         if node.broker is not None:
             self._lives[node.broker.broker.incarnation_id] = incarnation
+            self.transitions.append(node.broker.broker.replicas.host.transitions)
         self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided, self.labels)
 
     def restarted(self, node_id: int, incarnation: int, *, clean: bool, wiped: bool) -> None:

@@ -85,11 +85,13 @@ class Scripted:
             high_watermark=0,
             follower_throttled=False,
             waits_for_disk=False,
+            flush_records=10,
             active_segment=log.active,
             state=None,
             host=SimpleNamespace(changed={}),
             meters=SimpleNamespace(replication_bytes_in=SimpleNamespace(count=0)),
         )
+        partition.cut_begun = lambda: setattr(partition, "is_truncating", True)
         partition.set_high_watermark = lambda mark: setattr(partition, "high_watermark", mark)
         self.fetcher.add(partition, EPOCH)
         self.fetcher.nudge()

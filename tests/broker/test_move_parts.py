@@ -39,7 +39,7 @@ class TwoDirectories:
             config=CONFIG,
             directory=self.here,
             high_watermark=5,
-            appendable=True,
+            hold_appends=lambda: self.events.append("appends are held"),
             replaced=self._replaced,
             synced=lambda: self.events.append("synced"),
             go_on=lambda: self.events.append("appends go on"),
@@ -59,8 +59,8 @@ class TwoDirectories:
         removal: Any = SimpleNamespace(remove_later=lambda delay_ms, paths: self.events.append(paths))
         self.swap = ReplicaSwap(stage.loop, self.copier, fetchers, removal, lambda error: None)
 
-    def _replaced(self, log: Any) -> None:
-        self.partition.log = log
+    def _replaced(self, log: Any, directory: Any) -> None:
+        self.partition.log, self.partition.directory = log, directory
 
     def _writes(self, what: str) -> Any:
         async def write(directory: HostedDirectory, *_: Any) -> None:
@@ -129,6 +129,7 @@ def test_folders_change_places_and_appends_go_on() -> None:
         assert before == [
             "log starts",
             "high watermarks",
+            "appends are held",
             "fetching stops",
             "synced",
             "fetching goes on",

@@ -111,10 +111,10 @@ def new_partition(index: int, **members: Any) -> Any:
     def placed(directory: Any, *, is_blank: bool) -> None:
         one.directory, one.is_blank = directory, is_blank
 
-    def misplaced() -> None:
+    def not_placed() -> None:
         one.is_offline = True
 
-    one.placed, one.misplaced = placed, misplaced
+    one.placed, one.not_placed = placed, not_placed
     return one
 
 

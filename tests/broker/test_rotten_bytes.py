@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from kraft.broker.api.list_offsets import DEBUG_REPLICA
 from kraft.broker.node.damaged_logs import LEFT_ALONE_MS
+from kraft.broker.node.partition_states import LogState
 from kraft.broker.node.refused_reads import RefusedReads
 from kraft.broker.node.repeated_reads import AGAIN_MAX, LEFT_ALONE_MAX, READERS_MAX, SameAgain
 from kraft.client import Consumer, KafkaError
@@ -195,9 +196,9 @@ def test_a_log_that_is_being_cut_is_not_looked_at(begins_ms: int, ends_ms: int) 
         come_back(plane)
         if begins_ms:
             await plane.world.sleep_ms(begins_ms)
-        partition.is_truncating = True
+        partition.cut_begun()
         await plane.world.sleep_ms(ends_ms - begins_ms)
-        partition.is_truncating = False
+        partition.log_state = LogState.OPEN
         await plane.world.sleep_ms(1_000)
         assert not partition.is_offline
         come_back(plane)
@@ -306,7 +307,7 @@ def test_a_lookup_by_time_does_not_look_at_a_log_that_is_being_cut() -> None:
         partition = plane.partition("orders", 1)
         assert partition.state is not None
         partition.follow(partition.state._replace(leader=2))
-        partition.is_truncating = True
+        partition.cut_begun()
         plane.world.slow_disk("b1", 200)
         told: list[ErrorCode] = []
 
@@ -316,7 +317,7 @@ def test_a_lookup_by_time_does_not_look_at_a_log_that_is_being_cut() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await plane.world.sleep_ms(100)
-            partition.is_truncating = False
+            partition.log_state = LogState.OPEN
         assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         assert not partition.is_offline
 

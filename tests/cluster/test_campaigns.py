@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import kraft
+from kraft.broker.node.partition_states import TRANSITIONS
 from kraft.sim import campaign
 from kraft.sim.campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSettings
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.chronicle import STATES
+from kraft.sim.cluster.coverage import TRANSITION
 from kraft.sim.cluster.run import RunResult, RunSettings, run_plan
 from kraft.sim.kept_runs import CodeChanged, KeptRuns
 from kraft.sim.nemesis.faults import FaultSettings
@@ -80,6 +82,20 @@ def test_the_table_and_the_codes_of_checks_are_shown_of_several_seeds(
     assert Campaign(CampaignSettings(range(seeds)), said.append).run()
     for part in ("-never-", "cells were met", "seen: ", "R15"):
         assert any(part in line for line in said) == is_shown
+
+
+def test_a_campaign_names_the_transitions_of_replicas_that_no_run_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = result(undecided=0)
+    taken = {name for name, count in ran.counters.items() if name.startswith(TRANSITION) and count}
+    monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
+    said: list[str] = []
+    assert Campaign(CampaignSettings(range(2)), said.append).run()
+    (told,) = [line for line in said if "transitions of a replica's states" in line]
+    assert told.startswith(f"{len(taken)} of {len(TRANSITIONS)} transitions")
+    assert "log open + failed" in told, "no disk fails in a run without faults"
+    assert "transition: log new + placed, without a folder" in taken
+    assert not any(name.removeprefix(TRANSITION) in told for name in taken)
+    assert not any(line.startswith("seen: ") and TRANSITION in line for line in said)
 
 
 def test_of_one_seed_it_is_told_how_its_checks_fared_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def begin_to_cut(plane: Plane, index: int) -> None:
     partition = plane.partition("many", index=index)
     assert partition.state is not None
     partition.follow(partition.state)
-    partition.is_truncating = True
+    partition.cut_begun()
 
 
 def test_who_waits_for_its_log_is_not_refused_because_others_fill_the_answer() -> None:

@@ -84,7 +84,6 @@ def test_what_a_power_loss_tears_where_a_log_was_cut_is_no_damage() -> None:
         release(partition)
         await plane.cluster.wait_ready(30_000)
         partition.flush_records = 1 << 40  # what is appended from here on waits for no sync
-        partition.waits_for_disk = False
         file = inode(plane, "/more/orders-0/00000000000000000000.log")
         size = len(file.data)
         client = await plane.another_client()

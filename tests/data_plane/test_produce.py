@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from kraft.broker.api.produce import handle_produce
+from kraft.broker.node.partition_states import AppendState
 from kraft.broker.node.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression
@@ -390,7 +391,7 @@ def test_a_batch_that_waits_for_its_partition_does_not_hold_the_frame_in_which_i
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         broker, partition = plane.cluster.node(1).broker.broker, plane.partition("orders")
-        partition.becoming_ready = True  # and stays so
+        partition.append_state = AppendState.PREPARING  # and stays so
         body = encode_produce_request(9, acks=-1, timeout_ms=60_000, topics=[("orders", None, [(0, batch("x"))])])
         frame = bytearray(b"".join(body))
         connection = ServerConnection(RecordingTransport(), lambda _: None, limits=ServerLimits(), budget=None)

@@ -13,6 +13,7 @@ import trio
 
 from kraft.broker.node import prepare_batch
 from kraft.broker.node.partition_host import PendingAppend
+from kraft.broker.node.partition_states import AppendState
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.compression import Compression, compress
 from kraft.wire.error_codes import ErrorCode
@@ -278,7 +279,7 @@ def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connec
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         partition, memory = plane.partition("orders"), plane.cluster.node(1).gates.memory
-        partition.appendable, partition.becoming_ready = False, True
+        partition.append_state = AppendState.PREPARING
         memory.take(memory.total_bytes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pipeline, plane, 20)
@@ -286,7 +287,7 @@ def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connec
             await plane.world.sleep_ms(100)
             assert len(partition.pending) == 1
             memory.give(memory.total_bytes)
-            partition.appendable, partition.becoming_ready = True, False
+            partition.append_state = AppendState.READY
             partition.run_pending()
         assert partition.log.log_end_offset == 60  # type: ignore[union-attr]
 

@@ -150,7 +150,7 @@ def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_a_log() -
             partition = plane.partition("orders")
             assert partition.state is not None
             partition.follow(partition.state)  # as if another led, from whom it has to cut back
-            partition.is_truncating = True
+            partition.cut_begun()
 
         assert await first_gives_way(plane, begin_to_cut) == [b"1"]
 

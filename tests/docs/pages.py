@@ -14,6 +14,7 @@ from kraft.deploy.cli.connection import SHARED_OPTIONS
 from tests.docs.chaos import render_chaos
 from tests.docs.invariants import render_invariants
 from tests.docs.metrics import render_metrics
+from tests.docs.partition_states import render_partition_states
 from tests.docs.protocol import render_protocol
 from tests.docs.spark_tables import render_spark_tables
 
@@ -52,6 +53,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/protocol.md": render_protocol,
     "docs/metrics.md": render_metrics,
     "docs/invariants.md": render_invariants,
+    "docs/partition-states.md": render_partition_states,
     "docs/chaos.md": render_chaos,
     "docs/spark-options.md": render_options,
     "docs/spark-tables.md": render_spark_tables,
