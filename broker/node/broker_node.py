@@ -229,7 +229,7 @@ class BrokerNode:
             endpoints=broker.advertised,
             rack=broker.config.rack,
             host_id=broker.config.host_id,
-            log_dirs=broker.replicas.directory_ids,
+            log_dirs=broker.replicas.directories.ids,
             features=broker.features,
             previous_broker_epoch=broker.replicas.previous_broker_epoch,
         )

@@ -65,7 +65,7 @@ def test_retention_by_time_deletes_after_a_step_forward_and_never_after_one_back
         await plane.create_topic("orders", retention_ms=str(HOUR_MS), segment_bytes="1048576")
         for _ in range(3):
             await produce(plane, "x" * 700_000)
-        maintenance = plane.cluster.node(1).broker.broker.replicas.maintenance
+        maintenance = plane.cluster.node(1).broker.broker.replicas.logs.maintenance
         plane.world.jump_clock("b1", -24 * HOUR_MS)
         await maintenance.apply_retention()
         assert (segments(plane), plane.partition("orders").log.log_start_offset) == (3, 0)

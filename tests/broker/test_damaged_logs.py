@@ -61,7 +61,7 @@ def test_a_damaged_leader_is_replaced_and_comes_back_when_its_folder_was_moved_a
         del log_file(plane, "b1").data[-10:]  # of a log that was closed in order: found when it is opened
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
-        plane.cluster.node(1).broker.broker.replicas.opener.want_urgently(plane.partition("orders", 1))
+        plane.cluster.node(1).broker.broker.replicas.logs.opener.want_urgently(plane.partition("orders", 1))
         await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
         assert state_of(plane, 1).leader == -1
         assert 1 not in (*state_of(plane, 1).isr, *state_of(plane, 1).elr)
@@ -322,7 +322,7 @@ def test_a_log_that_cannot_be_opened_is_not_promised_a_leader_where_there_is_non
         with capture_logs() as lines:
             plane.cluster.start(1)
             await plane.cluster.wait_ready()
-            plane.cluster.node(1).broker.broker.replicas.opener.want_urgently(plane.partition("orders", 1))
+            plane.cluster.node(1).broker.broker.replicas.logs.opener.want_urgently(plane.partition("orders", 1))
             await plane.until(lambda: plane.partition("orders", 1).is_offline)
         told = [line["event"] for line in lines if line["log_level"] == "error"]
         assert told == [

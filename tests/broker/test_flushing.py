@@ -71,16 +71,16 @@ def test_as_many_files_stay_open_as_the_setting_says() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=40)
         replicas = plane.cluster.node(1).broker.broker.replicas
-        assert replicas.file_cache.open_files_max == 16
+        assert replicas.logs.file_cache.open_files_max == 16
         for index in range(40):
             assert not error(await plane.produce("orders", batch("x"), index))
         for index in range(40):
-            replicas.syncer.want_full_sync(plane.partition("orders", index=index))
+            replicas.logs.syncer.want_full_sync(plane.partition("orders", index=index))
         replicas.loop.request_pass()
         await plane.until(lambda: not any(plane.partition("orders", index=i).log.unsynced for i in range(40)))
         for index in range(40):
             assert not error(await plane.fetch("orders", 0, index))
-        assert replicas.file_cache.open_files <= 16
+        assert replicas.logs.file_cache.open_files <= 16
 
     run(test, combined=1, kraft_log_open_files_max="16")
 

@@ -194,7 +194,7 @@ def test_files_that_wait_to_be_removed_are_of_the_directory_that_they_are_in() -
         await write(stage, 0, 10)
         replicas = stage.replicas()
         waiting = [f"{here}/t-0/00000000000000000000.log.deleted"]
-        stage.as_node(replicas.removal.remove_later, 2_000, waiting, stage.replica())
+        stage.as_node(replicas.logs.removal.remove_later, 2_000, waiting, stage.replica())
         await stage.move(there)
         await stage.moved(there)
         stage.cluster.hampered.add(1)

@@ -41,15 +41,17 @@ def test_a_follower_that_is_faster_than_its_leader_waits_and_is_counted_when_the
             await plane.create_topic("earlier", leader=1)
         leader = replicas_of(plane, 1)
         with monkeypatch.context() as patch:
-            patch.setattr(leader.role_turns._turns, "start", lambda: None)
+            patch.setattr(leader.roles.turns._turns, "start", lambda: None)
             await plane.create_topic("orders", partitions=7, leader=1)
             await plane.world.sleep_ms(1_500)
             assert len(leader.awaited_roles) == 7
             for follower in (2, 3):
                 assert set(statuses(plane, follower)) == {FollowerStatus.FETCHING}
-            leader.roles.take(leader.role_turns.image, Assigned(plane.partition("orders", 2).topic_id, 3, is_new=True))
+            leader.roles.roles.take(
+                leader.roles.turns.image, Assigned(plane.partition("orders", 2).topic_id, 3, is_new=True)
+            )
             assert len(leader.awaited_roles) == 6, "the turns are not over"
-        leader.role_turns._turns.start()
+        leader.roles.turns._turns.start()
         await plane.world.sleep_ms(50)
         assert len(leader.awaited_roles) == 0
         for index in range(7):

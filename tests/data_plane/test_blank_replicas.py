@@ -36,7 +36,7 @@ def folders(plane: Plane, broker_id: int = 1, path: str = "/data") -> list[str]:
 
 
 def open_files(plane: Plane, broker_id: int = 1) -> int:
-    return plane.cluster.node(broker_id).broker.broker.replicas.file_cache.open_files
+    return plane.cluster.node(broker_id).broker.broker.replicas.logs.file_cache.open_files
 
 
 def are_blank(plane: Plane, *brokers: int, topic: str = "orders", index: int = 0) -> bool:

@@ -142,11 +142,11 @@ def test_deleted_records_stay_deleted_when_power_is_lost_after_their_files_were_
         assert log is not None
         log.roll(EPOCH_MS)
         await produce_numbers(plane, 5, first=5)
-        replicas.syncer.want_full_sync(plane.partition("orders"))
+        replicas.logs.syncer.want_full_sync(plane.partition("orders"))
         replicas.loop.request_pass()
         await plane.until(lambda: not log.unsynced)
         assert error(await plane.delete_records("orders", 5)) == NONE
-        await replicas.maintenance.apply_retention()
+        await replicas.logs.maintenance.apply_retention()
         assert log.segments[0].base_offset == 5
         await plane.world.sleep_ms(1_000)
         await write_all(plane, 1)

@@ -43,7 +43,7 @@ def manager(plane: Plane, broker_id: int = 1) -> ReplicaManager:
 
 
 def cleaner(plane: Plane, broker_id: int = 1) -> LogCleaner:
-    return manager(plane, broker_id).cleaner
+    return manager(plane, broker_id).logs.cleaner
 
 
 def cleaned_to(partition: Partition) -> int:
@@ -491,7 +491,7 @@ def test_a_log_that_is_compacted_and_deletes_is_also_trimmed() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **BOTH)
         await storm(plane, "orders", 100, keys=100)
-        await manager(plane).maintenance.apply_retention()
+        await manager(plane).logs.maintenance.apply_retention()
         log = opened(plane, "orders")
         assert log.log_start_offset > 0
         assert 3000 <= log.size_bytes < 5100
@@ -514,7 +514,7 @@ def test_a_round_is_given_up_when_retention_trims_the_log_under_it() -> None:
 
         manager(plane).loop.start_task(clean)
         await plane.world.sleep_ms(1)
-        await manager(plane).maintenance.apply_retention()
+        await manager(plane).logs.maintenance.apply_retention()
         await plane.until(lambda: bool(outcome))
         assert outcome == [False]
         assert cleaned_to(plane.partition("orders")) == 0
@@ -547,7 +547,7 @@ def test_a_round_that_is_given_up_at_any_moment_leaves_none_of_its_files() -> No
             await plane.world.sleep_ms(moment_ms)
             log = opened(plane, "orders")
             log.advance_log_start(log.segments[1].base_offset)
-            await manager(plane).maintenance.apply_retention()
+            await manager(plane).logs.maintenance.apply_retention()
             await plane.until(lambda outcome=outcome: bool(outcome))
             given_up += not outcome[0]
             assert not [name for name in folder(plane, "orders-0") if name.endswith((".cleaned", ".swap"))]

@@ -121,7 +121,7 @@ def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing
         await plane.create_topic("orders", 4, leader=1)
         replicas = plane.cluster.node(1).broker.broker.replicas
         for one in replicas.hosted:  # they wait for the old folders to be renamed
-            replicas.opener.want_soon(one)
+            replicas.logs.opener.want_soon(one)
         (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
         await plane.until(lambda: not failed.is_online)
         await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted))

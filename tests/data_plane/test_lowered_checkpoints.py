@@ -120,9 +120,9 @@ def test_a_replica_that_is_removed_while_its_checkpoint_is_lowered_leaves_no_lin
         partition = await cut_and_killed(plane)
         manager, directory = replicas(plane), partition.directory
         assert directory is not None
-        manager.replica_removal.remove(partition)
+        manager.roles.removal.remove(partition)
         release(partition)
-        await manager.retirement.wait_for(*KEY)
+        await manager.logs.retirement.wait_for(*KEY)
         assert partition.log is None
         await manager.checkpoints.write_recovery_points_of(directory)
         assert on_disk(plane) is None

@@ -414,7 +414,7 @@ def test_a_malformed_batch_of_an_older_version_does_not_end_the_cleaner(name: st
         await store_unchecked(plane, MALFORMED[name](Compression.LZ4))
         for _ in range(10):
             assert error(await plane.produce("orders", batch("after", key=b"other"))) == NONE
-        cleaner = plane.cluster.node(1).broker.broker.replicas.cleaner
+        cleaner = plane.cluster.node(1).broker.broker.replicas.logs.cleaner
         cleaned = await cleaner.clean_dirtiest()
         copied = "offset deltas with a hole", "a header without a name", "a timestamp beyond 64 bits"
         assert cleaned is (name in copied)  # where no record goes, or only bytes are copied, nothing is amiss

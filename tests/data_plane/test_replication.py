@@ -135,7 +135,7 @@ def test_an_idle_partitions_followers_stay_in_sync() -> None:
             await plane.world.sleep_ms(1_000)
             await plane.produce("other", batch("noise"))
         await produce_numbers(plane, 1)
-        plane.cluster.node(1).broker.broker.replicas.role_turns.check_lag()
+        plane.cluster.node(1).broker.broker.replicas.roles.turns.check_lag()
         await plane.world.sleep_ms(1_000)
         assert plane.partition("orders", 1).state.partition_epoch == changes
 

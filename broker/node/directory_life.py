@@ -1,4 +1,4 @@
-"""Closing a log directory at the end of a broker's life.
+"""Opening the log directories at the begin of a broker's life, and closing them at its end.
 
 Invariant: the clean-shutdown file is written as the very last, and only if every log that was open in this life is
 closed. Source: broker-spec 2.5.
@@ -10,16 +10,39 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from kraft.broker.node.log_directories import NO_BROKER_EPOCH
 from kraft.broker.node.turns import in_steps
 from kraft.seam import Disk, DiskError
 
 if TYPE_CHECKING:
-    from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.node.log_directories import HostedDirectory, LogDirectories
 
 log = structlog.get_logger("kraft.broker.replicas")
 
 
-async def close_directory(disk: Disk, directory: HostedDirectory, broker_epoch: int) -> None:
+async def open_directories(disk: Disk, directories: LogDirectories, cluster_id: str) -> None:
+    """Open every directory; one whose device refuses goes offline. DirectoryInUse, ForeignDirectory; DiskError if none
+    is left."""
+    failed = await disk.offload(directories.open, cluster_id)
+    for directory, error in failed:
+        log.error("log directory is offline", directory=directory.path, error=str(error))
+    if not directories.online:
+        raise failed[0][1]
+
+
+async def close_directories(disk: Disk, directories: LogDirectories, broker_epoch: int, *, clean: bool) -> None:
+    """Close the directories that are online and give their locks back. Not `clean`: no log was opened; if this life was
+    never registered, put back the clean-shutdown file of the life before."""
+    for directory in directories.online:
+        if clean:
+            await _close_directory(disk, directory, broker_epoch)
+        elif broker_epoch == NO_BROKER_EPOCH:
+            await disk.offload(directory.leave_as_found)
+        if directory.storage is not None:
+            directory.storage.close()
+
+
+async def _close_directory(disk: Disk, directory: HostedDirectory, broker_epoch: int) -> None:
     """Sync and close all logs, write the checkpoints, then the clean-shutdown file with this broker epoch. A refusal of
     the device is logged."""
     storage = directory.storage
