@@ -90,10 +90,6 @@ class NodeConfig:
             return value
         raise ConfigError(key, f"has the value {value!r}, which is not a whole number")
 
-    def optional_integer(self, key: str) -> int | None:
-        """The value of an integer key, or None if it is not set and has no default."""
-        return None if self._value(key) is None else self.integer(key)
-
     def boolean(self, key: str) -> bool:
         """The value of a BOOLEAN key."""
         value = self._value(key)

@@ -79,14 +79,6 @@ class FetchRequest:
     replica_epoch: int = -1
     cluster_id: str | None = None
 
-    @property
-    def is_from_follower(self) -> bool:
-        return self.replica_id >= 0
-
-    @property
-    def is_read_committed(self) -> bool:
-        return self.isolation_level == 1
-
 
 class FetchResult(NamedTuple):
     """The answer for one partition. `aborted_transactions` is None for read_uncommitted, else a sequence of (producer

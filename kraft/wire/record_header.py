@@ -100,10 +100,6 @@ class BatchHeader(NamedTuple):
         return self.attributes & ATTRIBUTE_DELETE_HORIZON != 0
 
     @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id >= 0
-
-    @property
     def last_sequence(self) -> int:
         """The sequence of the last record, wrapping after 2^31 - 1; -1 if the batch has no sequence."""
         if self.base_sequence < 0:

@@ -61,7 +61,8 @@ def test_a_broker_is_read_with_kafkas_defaults() -> None:
     assert config.integer("broker.session.timeout.ms") == 9000
     assert config.boolean("auto.create.topics.enable") is True
     assert config.float("log.cleaner.min.cleanable.ratio") == 0.5
-    assert config.optional_integer("log.retention.ms") is None
+    with pytest.raises(ConfigError, match="has the value None"):
+        config.integer("log.retention.ms")
     assert config.warnings == ()
 
 

@@ -102,7 +102,7 @@ def test_control_and_aborted_batches_are_left_out_for_read_committed_alone() -> 
     ]
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
-        aborted = [(7, 0)] if request.is_read_committed else None
+        aborted = [(7, 0)] if request.isolation_level == 1 else None
         return FetchResult(
             part.partition,
             high_watermark=4,

@@ -65,9 +65,6 @@ def test_controllers_do_not_serve_data() -> None:
 
 def test_error_codes_are_kafkas() -> None:
     assert {code.name.lower(): int(code) for code in ErrorCode} == {code.name: int(code) for code in KioErrorCode}
-    assert {int(code) for code in ErrorCode if code.is_retriable} == {
-        int(code) for code in KioErrorCode if code.retriable
-    }
 
 
 @pytest.mark.parametrize(("number", "code"), [(0, ErrorCode.NONE), (19, ErrorCode.NOT_ENOUGH_REPLICAS), (30000, -1)])

@@ -121,13 +121,10 @@ def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, da
 def test_a_request_says_whose_it_is() -> None:
     consumer = FetchRequest(500, 1, [])
     follower = FetchRequest(500, 1, [], replica_id=3, replica_epoch=9, isolation_level=1)
-    assert not consumer.is_from_follower
-    assert not consumer.is_read_committed
-    assert follower.is_from_follower
-    assert follower.is_read_committed
+    assert (consumer.replica_id, consumer.replica_epoch, consumer.isolation_level) == (-1, -1, 0)
     for version in (11, 15, 18):
         back = decode_fetch_request(version, encode_fetch_request(version, follower))
-        assert back.replica_id == 3
+        assert (back.replica_id, back.isolation_level) == (3, 1)
         assert back.replica_epoch == (9 if version >= 15 else -1)
 
 

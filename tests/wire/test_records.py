@@ -108,7 +108,6 @@ def test_attributes_and_producer_fields_are_where_they_belong() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 2**31 - 2)
     assert header.last_sequence == 0, "after 2^31 - 1 comes 0"
     assert header.is_transactional
-    assert header.has_producer_id
     assert not header.is_control
     assert not header.has_delete_horizon
     assert header.codec == 0
