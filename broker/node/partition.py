@@ -1,14 +1,15 @@
-"""Partition: one hosted replica. It binds a log to the pure leader or follower state, and keeps the requests that wait
-for it.
+"""Partition: one hosted replica. It connects a log with the pure leader or follower state, and keeps the requests that
+wait for it.
 
 Invariants:
 - an append, the producer state, the log end and the high watermark move together, with no checkpoint between;
-- a replica that was never written is blank: it leads and follows without a log, which is made at the first append;
-- it takes appends only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`);
-  until then produces wait in their order of arrival (`pending`);
-- waiting requests are notified within the same pass: changes are noted in `host.changed` and settled at its end;
-- a high watermark that clients have seen is never lowered by this leader.
-Source: Kafka's Partition, docs/decisions/01-one-seam.md, docs/decisions/19-blank-replicas.md.
+- a replica that was never written is blank: it leads and follows without a log, which is created at the first append;
+- appends run only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`). Until
+  then produces wait in their order of arrival (`pending`);
+- a request that waits for it is answered within the same pass: changes are noted in `host.changed`, and `settle` is
+  called for each of those partitions at the end of the pass;
+- a high watermark that clients were shown is never moved back by this leader.
+Source: KIP-101, KIP-497, KIP-679; Kafka's Partition.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Partition:
 
     @property
     def appendable(self) -> bool:
-        """An append may run: the replica leads, and its log is ready for it."""
+        """Whether an append may run: the replica leads, and its log is ready for it."""
         return self.append_state is READY
 
     @property
@@ -159,12 +160,12 @@ class Partition:
 
     @property
     def waits_for_log(self) -> bool:
-        """The log is being opened, or cut: it can be read soon."""
+        """Whether the log is being opened or truncated, and can be read soon."""
         return self.log_state in UNREADABLE_YET
 
     @property
     def is_settled(self) -> bool:
-        """The log is open and not being cut, so that a leadership that was taken has begun; or it never will be."""
+        """Whether the log is open and not being truncated, so that a new leadership has begun; or it never will be."""
         return self.log_state in SETTLED
 
     def _log_event(self, event: LogEvent) -> None:
@@ -182,7 +183,7 @@ class Partition:
         self.append_state = state  # type: ignore[assignment]
 
     def hold_appends(self) -> None:
-        """Run no append before the log has been made ready for one again."""
+        """Run no append before the log has been made ready again."""
         if self.append_state is not AppendState.IDLE:
             self._append_event(AppendEvent.HELD)
 
@@ -190,42 +191,42 @@ class Partition:
 
     @property
     def is_internal(self) -> bool:
-        """The topic is the coordinators' own: clients do not write to it."""
+        """Whether this is a coordinators' topic, which clients must not write to."""
         return self.topic in INTERNAL_TOPICS
 
     @property
     def waits_for_disk(self) -> bool:
-        """Appends are acknowledged when they are on the device."""
+        """Whether appends are acknowledged only when they are on the device."""
         return self.flush_records == EVERY_APPEND
 
     @property
     def syncs_appends(self) -> bool:
-        """flush.messages asks for more than the sync of closed segments."""
+        """Whether flush.messages asks for more than the sync of closed segments."""
         return self.flush_records < NEVER
 
     @property
     def leads(self) -> bool:
-        """By the newest metadata that were taken, whether the log is open or not."""
+        """Whether the newest metadata applied here name this broker as the leader. The log need not be open."""
         return self.state is not None and self.state.leader == self.host.node_id and self.log_state is not OFFLINE
 
     def is_being_added(self, broker_id: int) -> bool:
-        """A reassignment gives this broker a replica."""
+        """Whether a reassignment is adding a replica on this broker."""
         return self.state is not None and broker_id in self.state.adding
 
     @property
     def readable(self) -> Log | BlankLog | None:
-        """What a reader looks at: the log, or an empty one of a replica that was never written. None: not open."""
+        """The log to read from; an empty one for a replica that was never written. None while the log is not open."""
         if self.is_blank:
             return blank_log(self.leader_epoch if self.leads else -1)
         return self.log
 
     @property
     def was_open(self) -> bool:
-        """The log is open, or was in this life: its files may have been written to."""
+        """Whether the log was open at any time in this life, so that its files may have been written to."""
         return self.active_segment is not None
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic's settings are these now."""
+        """Apply new settings of the topic."""
         self.config = config
         self.flush_records = config.flush_messages
         self.rules = batch_rules(config)
@@ -243,13 +244,12 @@ class Partition:
             self._count_unsynced(self.log)
 
     def _sync_what_counts(self, log: Log) -> None:
-        """Appends wait for the disk (now): what was written when they did not must get there as well, or a leader's own
-        share would end before it."""
+        """Sync what was written before appends had to wait for the disk, so that a leader's acked offset passes it."""
         if log.synced_end_offset < log.log_end_offset:
             self.host.want_sync(self)
 
     def _count_unsynced(self, log: Log) -> None:
-        """Appends do not wait for the disk (any more): nor do those of before."""
+        """Acknowledge what waits for the disk: appends do not have to wait for it any more."""
         leader, end = self.leader, log.log_end_offset
         if leader is not None and leader.own_share < end:
             leader.synced(end, self.host.clock.monotonic_ms(), self.host.eligible)
@@ -260,16 +260,16 @@ class Partition:
     # the log
 
     def placed(self, directory: HostedDirectory, *, is_blank: bool) -> None:
-        """The replica is in this directory. `is_blank`: it has no folder there."""
+        """Assign the replica to a log directory. `is_blank`: it has no folder there."""
         self.directory = directory
         self._log_event(LogEvent.PLACED_BLANK if is_blank else LogEvent.PLACED)
 
     def not_placed(self) -> None:
-        """The replica may be in a directory that is offline."""
+        """Take a new replica offline: its data may be in a directory that is offline."""
         self._log_event(LogEvent.FAILED)
 
     def opened(self, log: Log, high_watermark: int) -> None:
-        """The log is open; the role taken meanwhile begins to work. `high_watermark` is the checkpointed one."""
+        """Take the opened log, and begin the role that was assigned meanwhile, at the checkpointed `high_watermark`."""
         was_blank = self.log_state is BLANK
         self._log_event(LogEvent.OPENED)
         self._take_log(log)
@@ -290,8 +290,7 @@ class Partition:
             resume()
 
     def replaced(self, log: Log, directory: HostedDirectory) -> None:
-        """Another log, with the same content and all of it on the device, has taken the place of this one's, in another
-        directory."""
+        """Switch to another log, in another directory, with the same content and all of it on the device."""
         self.directory = directory
         self._take_log(log)
         self.hold_appends()
@@ -305,23 +304,24 @@ class Partition:
             self.directory.open_logs[self] = None
 
     def go_on(self) -> None:
-        """Appends were held up for a moment: those that wait are next."""
+        """Run the appends that waited while they were held back."""
         if self.pending:
             self._prepare_to_append()
 
     def when_open(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once the log is open and not being cut, or never will be (then `log` is None still)."""
+        """Call `resume` once the log is open and not being truncated, or never will be (then `log` is still None)."""
         self.opening_waiters.append(resume)
         if self.log is None:
             self.host.want_open(self)
 
     def failed(self) -> None:
-        """The directory is offline: the log is dropped without another write (56)."""
+        """Drop the log without another write: its directory is offline, or it is damaged. Answer KAFKA_STORAGE_ERROR to
+        the requests that wait."""
         self._log_event(LogEvent.FAILED)
         self._drop(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def removed(self) -> None:
-        """The replica is no longer ours, or the topic is gone."""
+        """Drop the log: the replica was reassigned, or its topic deleted."""
         self._log_event(LogEvent.REMOVED)
         self._drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -338,7 +338,7 @@ class Partition:
     # roles
 
     def lead(self, state: PartitionState) -> None:
-        """Lead in this new leader epoch."""
+        """Become the leader in a new leader epoch."""
         gone = () if self.state is None else set(self.state.isr).difference(state.isr)
         self.state, self.leader_epoch = state, state.leader_epoch
         self.hold_appends()
@@ -349,7 +349,7 @@ class Partition:
         self.host.changed[self] = None
 
     def keep_leading(self, state: PartitionState) -> None:
-        """The same leader epoch, another in-sync set or assignment."""
+        """Apply another in-sync set or assignment in the same leader epoch."""
         self.state, self.leader_epoch = state, state.leader_epoch
         if self.leader is not None:
             host = self.host
@@ -361,7 +361,7 @@ class Partition:
                     watcher.ask_again(self.leader)
 
     def follow(self, state: PartitionState) -> None:
-        """Follow (or have no leader); the caller has stopped, and restarts, the fetching."""
+        """Become a follower, perhaps without a leader. The caller has stopped the fetching, and restarts it."""
         self.state, self.leader_epoch = state, state.leader_epoch
         self.leader = None
         self.hold_appends()
@@ -369,7 +369,7 @@ class Partition:
         self.host.changed[self] = None
 
     def keep_following(self, state: PartitionState) -> None:
-        """The same leader epoch, another in-sync set or assignment."""
+        """Apply another in-sync set or assignment in the same leader epoch."""
         self.state = state
 
     def _begin_to_lead(self, state: PartitionState, left: frozenset[int] = frozenset()) -> None:
@@ -404,8 +404,8 @@ class Partition:
     def append_as_leader(
         self, data: memoryview, header: BatchHeader, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
-        """Write one validated batch at the end. AppendRefused leaves everything as it was; DiskError fails the
-        directory. `now_ms` is wall clock. Only while `appendable`."""
+        """Append one validated batch; only while `appendable`. `now_ms` is wall clock. AppendRefused: nothing has
+        changed. DiskError: the caller takes the directory offline."""
         log, leader = self.log, self.leader
         assert log is not None
         assert leader is not None
@@ -431,17 +431,17 @@ class Partition:
         host.changed[self] = None
 
     def sync_later(self, log: Log) -> None:
-        """The log has rolled, or has something that should reach the disk."""
+        """Have the log synced after the pass: it has rolled, or has bytes that should reach the disk."""
         self.active_segment = log.active
         self.host.want_sync(self)
 
     def append_later(self, append: PendingAppend) -> None:
-        """Not now: after those that wait already."""
+        """Queue an append behind those that wait already."""
         self.pending.append(append)
         self._prepare_to_append()
 
     def run_pending(self) -> None:
-        """Run the appends that waited, in order, as far as they are ready and the budget of dirty bytes has room."""
+        """Run queued appends in order, as far as they are ready and the budget of dirty bytes has room."""
         while self.pending and self.pending[0].ready and self.append_state is READY and self.host.may_write(self):
             self.pending.popleft().run(ErrorCode.NONE)
 
@@ -453,13 +453,13 @@ class Partition:
             self.host.want_ready(self)
 
     def cooled(self, append: PendingAppend) -> None:
-        """The log's files were closed while nobody used them: `append` is first in line when they are open again."""
+        """Queue `append` first and reopen the log's files: they were closed while they were not used."""
         self.hold_appends()
         self.pending.appendleft(append)
         self._prepare_to_append()
 
     def readied(self, leader_epoch: int) -> None:
-        """The files are open and the entry of `leader_epoch` is on disk. If it is the one in force, appends begin."""
+        """Begin to run appends if `leader_epoch` is the one in force: the files are open and its entry is on disk."""
         if self.leader is None or self.log is None:
             self._append_event(AppendEvent.OUTDATED)
         elif self.leader.leader_epoch == leader_epoch:
@@ -471,7 +471,7 @@ class Partition:
                 self._prepare_to_append()
 
     def synced(self) -> None:
-        """A sync of the log ended: take what it covers."""
+        """Acknowledge what a sync of the log has covered."""
         log, leader = self.log, self.leader
         if log is None:
             return
@@ -490,17 +490,17 @@ class Partition:
         self.host.changed[self] = None
 
     def segments_changed(self) -> None:
-        """Retention has taken segments away (and perhaps rolled): have the directory's entries synced."""
+        """Have the directory's entries synced: retention has removed segments, and perhaps rolled the log."""
         if self.log is not None:
             self.sync_later(self.log)
         self.host.changed[self] = None
 
     def cut_begun(self) -> None:
-        """A truncation begins: nothing is fetched, appended or led before it is over."""
+        """Begin a truncation: nothing is fetched, appended or led before `cut_done`."""
         self._log_event(LogEvent.CUT_BEGUN)
 
     def cut_done(self) -> None:
-        """A truncation is over: a leadership that was taken meanwhile begins now."""
+        """End a truncation, and begin a leadership that was assigned meanwhile."""
         self._log_event(LogEvent.CUT_DONE)
         state = self.state
         if self.log is not None and state is not None and state.leader == self.host.node_id and self.leader is None:
@@ -513,7 +513,7 @@ class Partition:
     def follower_fetched(
         self, replica_id: int, fetch_offset: int, log_start_offset: int, leader_end: int, broker_epoch: int
     ) -> None:
-        """A follower's fetch was read when our log ended at `leader_end`."""
+        """Count a follower's fetch, which was read when our log ended at `leader_end`, as its progress."""
         leader = self.leader
         assert leader is not None
         host = self.host
@@ -534,11 +534,11 @@ class Partition:
             host.propose_isr(self, effects.proposal)
 
     def is_out_of_sync(self, replica_id: int) -> bool:
-        """Whether this replica is not in the in-sync set that metadata name."""
+        """Whether the metadata do not name this replica as in sync."""
         return self.state is None or replica_id not in self.state.isr
 
     def check_lag(self) -> None:
-        """The in-sync timer."""
+        """Propose to remove followers that lag from the in-sync set."""
         if self.leader is not None:
             now_ms = self.host.clock.monotonic_ms()
             proposal = self.leader.check_lag(now_ms) or self.leader.check_left(now_ms, self.host.eligible)
@@ -546,7 +546,7 @@ class Partition:
                 self.host.propose_isr(self, proposal)
 
     def isr_answered(self, proposal: IsrProposal, answer: IsrAnswer) -> AnswerVerdict:
-        """The controller's answer to a proposal."""
+        """Apply the controller's answer to a proposal."""
         if self.leader is None:
             return AnswerVerdict.STALE
         now_ms = self.host.clock.monotonic_ms()
@@ -558,7 +558,7 @@ class Partition:
         return verdict
 
     def brokers_changed(self) -> None:
-        """The controller has told of brokers: others may join in-sync sets now."""
+        """Propose what a change of brokers allows: others may join the in-sync set now."""
         if self.leader is not None and self.state is not None:
             host = self.host
             effects = self.leader.brokers_changed(
@@ -570,7 +570,7 @@ class Partition:
                 self.host.propose_isr(self, effects.proposal)
 
     def eligible_changed(self) -> None:
-        """This in-sync set is decided, or a change of it refused: those that wait to join are proposed."""
+        """Propose the followers that wait to join: the last change of the in-sync set was decided or refused."""
         if self.leader is not None:
             proposal = self.leader.eligible_changed(self.host.eligible)
             if proposal is not None:
@@ -588,20 +588,20 @@ class Partition:
         self.start_watchers -= 1
 
     def count_reads(self) -> SameAgain:
-        """From now on, count how often readers come back for the same bytes."""
+        """Start counting how often readers ask for the same bytes again."""
         self.same_again = SameAgain()
         return self.same_again
 
-    # the high watermark, and what waits for it
+    # the high watermark, and requests that wait for it
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop."""
+        """The end of what read_committed readers may read."""
         assert self.log is not None
         return self.log.last_stable_offset
 
     def settle(self) -> None:
-        """The end of a pass in which this partition changed: answer produces, wake fetches."""
+        """Answer produces and wake fetches, at the end of a pass in which this partition changed."""
         waiting = self.waiting
         if waiting and waiting[0][0] <= self.high_watermark and self.leader is not None:
             error = self.leader.acknowledgement_error()
@@ -612,7 +612,7 @@ class Partition:
             watcher.partition_changed()
 
     def append_error(self) -> ErrorCode:
-        """Why a produce cannot be taken here, ever or now; NONE if it can, at once or after a wait."""
+        """Why a produce is refused here; NONE if it can be appended, now or after a wait."""
         if self.log_state is OFFLINE:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.state is None or self.state.leader != self.host.node_id:
@@ -628,7 +628,7 @@ class Partition:
             self.set_high_watermark(leader.high_watermark)
 
     def set_high_watermark(self, mark: int) -> None:
-        """The high watermark is `mark` now; who waits hears of it at the end of the pass."""
+        """Move the high watermark to `mark`. Requests that wait are settled at the end of the pass."""
         self.high_watermark = mark
         if self.log is not None:
             self.log.update_high_watermark(mark)
