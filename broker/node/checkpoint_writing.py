@@ -1,7 +1,7 @@
 """CheckpointWriter: the offset checkpoints of the log directories, written by timers and where an order demands it.
 
 Invariant: what a checkpoint says was true when it was collected, and its directory was online.
-Source: broker-spec 2.2, 2.7, 2.8.
+Source: Kafka's OffsetCheckpointFile, LogManager and ReplicaManager.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class DiskFailures:
         stop_moves: Callable[[HostedDirectory], None],
         report: Callable[[HostedDirectory, DiskError], None],
     ) -> None:
-        """`stop_moves` gives up the moves of replicas into or out of a directory; `report` tells the controller of it,
-        or stops the node."""
+        """`stop_moves` gives up the moves of replicas into or out of a directory; `report` reports it to the
+        controller, or stops the node."""
         self._loop = loop
         self._directories = directories
         self._lost = lost

@@ -53,12 +53,12 @@ class Fetchers:
             fetcher.remove(partition)
 
     def nudge(self) -> None:
-        """Have the leaders told of what has changed."""
+        """Send the leaders what has changed."""
         for fetcher in self._fetchers.values():
             fetcher.nudge()
 
     def redirect(self, brokers: Iterable[int]) -> None:
-        """These brokers have registered anew, and may be reached elsewhere: their fetchers dial again."""
+        """Have the fetchers of these brokers dial again: the brokers have registered again, perhaps elsewhere."""
         for broker_id in brokers:
             fetcher = self._fetchers.get(broker_id)
             if fetcher is not None:

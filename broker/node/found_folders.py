@@ -3,8 +3,8 @@
 A log of none of this broker's replicas is set aside as stray; so is one that another directory has too, if the metadata
 name that one. A copy (`-future`) that a move left is the replica only if no directory holds the log, the metadata name
 the copy's directory, and no directory is offline that may have more: then a crash fell between two renames. Otherwise
-it is marked for removal, and the move begins anew if the replica is still here. Folders that were marked `-delete` are
-removed. Source: broker-spec 2.11; KIP-858.
+it is marked for removal, and the move starts again if the replica is still here. Folders that were marked `-delete` are
+removed. Source: KIP-113, KIP-858.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LogCutter: truncating a follower's log to where it agrees with its leader's.
 
 Invariant: what a truncation leaves has its recovery point, and its log start if that is another, checkpointed before
-anything is appended again. Source: broker-spec 3.1 to 3.3; KIP-101.
+anything is appended again. Source: KIP-101, KIP-320.
 """
 
 from __future__ import annotations

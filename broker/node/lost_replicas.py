@@ -1,4 +1,4 @@
-"""Replicas whose log can no longer be used: they go offline, and the controller is told that they are lost.
+"""Replicas whose log can no longer be used: they go offline, and are reported to the controller as lost.
 
 Invariant: a partition is out of its fetcher before it goes offline, so that a late answer finds nothing.
 Source: KIP-858.
@@ -30,8 +30,8 @@ class LostReplicas:
         self.report(partition)
 
     def lose_all(self, directory: HostedDirectory) -> None:
-        """Take every replica of a directory offline. The controller, which learns that the directory is offline, is
-        told of those only that it thinks elsewhere, or soon will: they were being moved."""
+        """Take every replica of a directory offline. The controller learns that the directory is offline, so only
+        replicas that were being moved are reported: it has them in another directory, or soon will."""
         for partition in list(directory.partitions):
             if not self._assignments.is_known(partition, directory.directory_id):
                 self.report(partition)

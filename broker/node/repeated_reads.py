@@ -39,7 +39,7 @@ class SameAgain:
             del self._given[consumer]
 
     def leave_alone(self, offset: int, until_ms: float) -> None:
-        """What stands from `offset` on is damaged, that was told, and nobody can do anything about it."""
+        """Do not check the bytes from `offset` on before `until_ms`: they are damaged, which was logged."""
         self._left_alone.pop(offset, None)
         if len(self._left_alone) >= LEFT_ALONE_MAX:
             del self._left_alone[next(iter(self._left_alone))]

@@ -98,7 +98,7 @@ class ReplicaCopier:
         return await loop.disk.offload(open_it)
 
     async def copy(self, move: Move, future: Log) -> None:
-        """Copy until the end is reached, and sync that."""
+        """Copy to the end of the log, and sync the copy."""
         unsynced = 0
         while move.lag():
             while self._quota.is_exceeded:
@@ -113,7 +113,7 @@ class ReplicaCopier:
         await self.sync(future)
 
     async def copy_chunk(self, move: Move, future: Log) -> int:
-        """Copy the next piece; the bytes of it. A log that was cut since it was looked at last is begun anew."""
+        """Copy the next piece and return its size in bytes. After a truncation the log is copied from its start."""
         source = source_of(move)
         clock, disk = self._loop.clock, self._loop.disk
         is_cut, move.truncations = source.truncations != move.truncations, source.truncations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.logs")
 
 IDLE_MS = 20
-"""How often a copy that has caught up looks for more, and for the controller's word."""
+"""How often a copy that has caught up checks for new records, and whether the metadata name the target."""
 
 
 class ReplicaMoves:
@@ -76,8 +76,8 @@ class ReplicaMoves:
     # asking
 
     def alter(self, topic: str, index: int, path: str) -> ErrorCode:
-        """Move this replica into the directory `path`; into the one where it is: give a move up. One of a known
-        partition that is not here yet is made there when it comes (REPLICA_NOT_AVAILABLE tells so)."""
+        """Move this replica into the directory `path`. If it is there already, cancel its move elsewhere. A replica of a
+        known partition that is not hosted yet will be created there: the answer is REPLICA_NOT_AVAILABLE."""
         directories = self._directories
         target = next((one for one in directories.all if one.path == path), None)
         if target is None:
@@ -94,7 +94,7 @@ class ReplicaMoves:
         return ErrorCode.NONE
 
     def _ask(self, partition: Partition, target: HostedDirectory) -> None:
-        """Move the replica, when a move elsewhere is over."""
+        """Queue the move of a replica behind the one that is under way."""
         move = self._moves.get(partition)
         bound_for = partition.directory if move is None or move.scope.cancel_called else move.target
         if self._asked.get(partition, bound_for) is target:
@@ -107,20 +107,20 @@ class ReplicaMoves:
             self._loop.start_task(self._carry_out, partition)
 
     def give_up(self, partition: Partition) -> None:
-        """The replica stays where it is, if it is being moved."""
+        """Cancel the moves of a replica."""
         self._asked.pop(partition, None)
         move = self._moves.get(partition)
         if move is not None:
             move.scope.cancel()
 
     def directory_failed(self, directory: HostedDirectory) -> None:
-        """No move into this directory goes on, nor one out of it."""
+        """Cancel the moves into this directory and out of it."""
         for partition, move in self._moves.items():
             if move.target is directory or partition.directory is directory:
                 move.scope.cancel()
 
     def begin_again(self, partition: Partition) -> None:
-        """A replica has come to be: a move that its last life had begun goes on, from the beginning."""
+        """Restart a move that was interrupted by the end of the last life: the replica is hosted again."""
         target = self._directories.interrupted.pop((partition.topic, partition.index), None)
         if target is not None:
             self._ask(partition, target)
@@ -128,7 +128,7 @@ class ReplicaMoves:
     # moving
 
     async def _carry_out(self, partition: Partition) -> None:
-        """Make the moves that are asked for, one after the other."""
+        """Carry out the queued moves of a replica, one after the other."""
         while (target := self._asked.pop(partition, None)) is not None:
             if partition.is_removed or partition.is_offline or not target.is_online or partition.directory is target:
                 continue

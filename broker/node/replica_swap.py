@@ -1,4 +1,4 @@
-"""ReplicaSwap: putting the copy of a replica in the place of its log.
+"""ReplicaSwap: replacing the log of a replica with its copy.
 
 Invariant: the two folders are renamed, and the replica's log is replaced, with no checkpoint between, at a moment when
 both logs are equal and the copy is on the device: nothing that was acknowledged depends on what is left behind. A
@@ -44,7 +44,7 @@ class ReplicaSwap:
         self._disk_failed_at = disk_failed_at
 
     async def swap(self, move: Move, future: Log) -> bool:
-        """Put the copy in the log's place; not if it lacks too much to have appends wait for that."""
+        """Replace the log with the copy. False if the copy lacks too much to hold appends back for it."""
         partition = move.partition
         await self._copier.save_start(move)
         async with partition.blocking:
@@ -61,8 +61,8 @@ class ReplicaSwap:
         return True
 
     async def _is_equal(self, move: Move, future: Log) -> bool:
-        """Hold appends back while the last piece is copied and synced; False if more than that is missing, or the log
-        was cut. With the log's lock."""
+        """Hold appends back while the last piece is copied and synced. False if more than that is missing, or the log
+        was truncated. Called with the log's lock."""
         copier, partition = self._copier, move.partition
         copied = 0
         while True:
@@ -81,7 +81,7 @@ class ReplicaSwap:
                 return True
 
     async def _sync_directories(self, *directories: HostedDirectory) -> None:
-        """One that fails goes offline, and the other is synced all the same."""
+        """Sync both. One that fails goes offline, and the other is synced all the same."""
         disk = self._loop.disk
         for directory in directories:
             try:
@@ -91,7 +91,7 @@ class ReplicaSwap:
                 self._disk_failed_at(error)
 
     def _change_places(self, move: Move, source: Log, future: Log) -> tuple[str, HostedDirectory]:
-        """All at once: where the old folder is now, and the directory that it is in."""
+        """Rename both folders and switch the replica. Return the path of the old folder, and its directory."""
         loop, partition, target = self._loop, move.partition, move.target
         directory = partition.directory
         if directory is None or directory.storage is None or target.storage is None:
@@ -120,7 +120,7 @@ class ReplicaSwap:
         return old_path, directory
 
     def go_on(self, partition: Partition) -> None:
-        """Appends and fetching were held back."""
+        """Let appends and fetching continue."""
         self._fetchers.begin(partition)
         partition.go_on()
         self._loop.request_pass()

@@ -1,7 +1,7 @@
 """RoleTurns: the roles of each newer image are taken in order, in turns if there are many.
 
 Invariants: roles are taken in the order deletes, leaders, followers, each by the newest image of its time; what fits
-into one turn is done when `apply` returns. Source: kraft-spec C.2, C.3.
+into one turn is done when `apply` returns. Source: Kafka's BrokerMetadataPublisher and ReplicaManager.applyDelta.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LogOpener and LogMaker by themselves: what is opened first, what a folder of another topic costs, and who is told."""
+"""LogOpener and LogMaker by themselves: the order of opening, folders of another topic, and outcomes."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_replica_whose_topic_is_gone_is_removed() -> None:
 
 
 class Placing:
-    """ReplicaPlacement with two directories; `reported` is what the controller is told."""
+    """ReplicaPlacement with two directories; `reported` is what goes to the controller."""
 
     def __init__(self, stage: PartStage) -> None:
         config: Any = SimpleNamespace(log_dirs=("/data", "/more"))

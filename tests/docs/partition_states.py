@@ -46,7 +46,7 @@ def _chapter(title: str, states: type[Enum], table: Table) -> Iterator[str]:
 
 
 def _meanings(name: str) -> dict[str, str]:
-    """What stands below each member of an enum."""
+    """The text below each member of an enum."""
     tree = ast.parse(inspect.getsource(partition_states))
     (body,) = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     found: dict[str, str] = {}
