@@ -76,7 +76,7 @@ class ReplicaMoves:
     # asking
 
     def alter(self, topic: str, index: int, path: str) -> ErrorCode:
-        """Move this replica into the directory `path`. If it is there already, cancel its move elsewhere. A replica of a
+        """Move this replica into the directory `path`. If it is there already, cancel its move elsewhere. One of a
         known partition that is not hosted yet will be created there: the answer is REPLICA_NOT_AVAILABLE."""
         directories = self._directories
         target = next((one for one in directories.all if one.path == path), None)
