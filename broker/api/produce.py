@@ -465,7 +465,10 @@ class _Produce:
 
         async def open_batch() -> None:
             try:
-                found = await open_off_the_loop(self._broker.replicas, memory, source, header, partition.rules)
+                replicas = self._broker.replicas
+                found = await open_off_the_loop(
+                    replicas.loop, replicas.openings, memory, source, header, partition.rules
+                )
             except InvariantError:
                 raise
             except Exception as trouble:

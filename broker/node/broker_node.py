@@ -21,6 +21,7 @@ from kraft.broker.node.auto_topics import AutoTopicCreation
 from kraft.broker.node.broker import Broker
 from kraft.broker.node.controller_channel import ControllerChannel
 from kraft.broker.node.coordinator import GroupCoordinators
+from kraft.broker.node.coordinator_shard import CoordinatorPorts
 from kraft.broker.node.dispatch import LONG_REQUEST_BYTES, Dispatcher
 from kraft.broker.node.dynamic_configs import DynamicConfigs
 from kraft.broker.node.gates import Gates
@@ -131,7 +132,16 @@ class BrokerNode:
             ask_controller=broker.controller.request,
             log_directory_failed=broker.log_directory_failed,
         )
-        broker.groups = GroupCoordinators(config, broker.replicas, shared.gates, lambda: shared.publisher.image)
+        replicas = broker.replicas
+        ports = CoordinatorPorts(
+            replicas.loop,
+            shared.gates,
+            replicas.find,
+            replicas.damaged_logs.met,
+            replicas.failures.disk_failed,
+            replicas.budget.may_be_full,
+        )
+        broker.groups = GroupCoordinators(config, ports, lambda: shared.publisher.image)
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
         broker.dispatcher = Dispatcher(broker, HANDLERS, limits=limits, faults=shared.faults)

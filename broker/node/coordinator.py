@@ -25,7 +25,7 @@ from kraft.broker.group.requests import (
     TopicsGoneRequest,
 )
 from kraft.broker.group.shard import REMOVAL_BYTES_MAX, GroupCounts, GroupSettings
-from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
+from kraft.broker.node.coordinator_shard import CoordinatorPorts, CoordinatorShard, ShardState
 from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
 from kraft.seam.measures import Histogram
 from kraft.wire.compression import Compression
@@ -33,8 +33,6 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.group.coordinator import GroupCoordinator
-    from kraft.broker.node.gates import Gates
-    from kraft.broker.node.replica_manager import ReplicaManager
     from kraft.config import NodeConfig
     from kraft.image import ImageDelta, MetadataImage
 
@@ -60,12 +58,11 @@ class GroupCoordinators:
     def __init__(
         self,
         config: NodeConfig,
-        replicas: ReplicaManager,
-        gates: Gates,
+        ports: CoordinatorPorts,
         newest_image: Callable[[], MetadataImage],
     ) -> None:
-        self.replicas = replicas
-        self.gates = gates
+        self.ports = ports
+        self._loop = ports.loop
         self._node_id = config.node_id
         self._newest_image = newest_image
         self.commit_timeout_ms = config.integer("offsets.commit.timeout.ms")
@@ -159,14 +156,14 @@ class GroupCoordinators:
             watcher.image_changed()
         if delta.deleted_topics:
             self._gone |= {(name, one) for topic_id, name in delta.deleted_topics.items() for one in (topic_id, None)}
-            self.replicas.loop.start_task(self._forget_deleted)
+            self._loop.start_task(self._forget_deleted)
 
     def _take(self, image: MetadataImage, index: int) -> None:
         """Begin, keep or end to coordinate a partition."""
         topic = image.topics.by_name[OFFSETS_TOPIC]
         state = topic.partition(index)
         shard = self._shards.get(index)
-        partition = self.replicas.find(topic.topic_id, index)
+        partition = self.ports.find_replica(topic.topic_id, index)
         leads = partition is not None and state.leader == self._node_id
         if shard is not None:
             if leads and shard.partition is partition and shard.leader_epoch == state.leader_epoch:
@@ -177,7 +174,7 @@ class GroupCoordinators:
 
     def _begin(self, shard: CoordinatorShard) -> None:
         self._shards[shard.partition.index] = shard
-        self.replicas.loop.start_task(shard.run)
+        self._loop.start_task(shard.run)
 
     # what shards tell
 
@@ -188,7 +185,7 @@ class GroupCoordinators:
             topic_id = topic[1]
             return topic_id is not None and self._newest_image().topics.name_of(topic_id) is None
 
-        self.replicas.loop.start_task(self._forget_topics, shard, is_gone)
+        self._loop.start_task(self._forget_topics, shard, is_gone)
 
     def shard_closed(self, shard: CoordinatorShard) -> None:
         index = shard.partition.index
@@ -205,10 +202,10 @@ class GroupCoordinators:
     async def expire_forever(self) -> None:
         """Forget offsets past their time, each `offsets.retention.check.interval.ms`."""
         while True:
-            await self.replicas.clock.sleep_ms(self._check_interval_ms)
+            await self._loop.clock.sleep_ms(self._check_interval_ms)
             for shard in list(self._shards.values()):
                 await self._expire(shard)
-            self.replicas.loop.request_pass()
+            self._loop.request_pass()
 
     async def _expire(self, shard: CoordinatorShard) -> None:
         if shard.state is ShardState.ACTIVE and shard.machine is not None:
@@ -235,7 +232,7 @@ class GroupCoordinators:
             gone = frozenset(filter(is_gone, shard.machine.topics_of(group)))
             if gone:
                 shard.submit(TopicsGoneRequest(group, gone), _no_reply)
-                self.replicas.loop.request_pass()
+                self._loop.request_pass()
 
 
 async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:

@@ -10,9 +10,11 @@ Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import structlog
 
@@ -33,6 +35,8 @@ from kraft.wire.records import Record, encode_batch, read_header
 
 if TYPE_CHECKING:
     from kraft.broker.node.coordinator import GroupCoordinators
+    from kraft.broker.node.gates import Gates
+    from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
 
 log = structlog.get_logger("kraft.broker.groups")
@@ -67,6 +71,19 @@ class ShardState(Enum):
     CLOSED = "closed"
 
 
+@dataclass(frozen=True, slots=True)
+class CoordinatorPorts:
+    """What coordinators use of the data plane. `met_damage` is `DamagedLogs.met`, `budget_may_be_full` is
+    `AppendBudget.may_be_full`."""
+
+    loop: Loop
+    gates: Gates
+    find_replica: Callable[[UUID, int], Partition | None]
+    met_damage: Callable[[Partition, StorageCorrupt], bool]
+    disk_failed: Callable[[Partition, DiskError], None]
+    budget_may_be_full: Callable[[Partition], None]
+
+
 class CoordinatorShard:
     """One partition of the offsets topic while this broker leads it in `leader_epoch`."""
 
@@ -76,13 +93,14 @@ class CoordinatorShard:
         self.state = ShardState.LOADING
         self.machine: GroupCoordinator | None = None
         self._owner = owner
-        self._replicas = owner.replicas
-        self._clock = owner.replicas.clock
+        self._ports = owner.ports
+        self._loop = owner.ports.loop
+        self._clock = owner.ports.loop.clock
         self._timer = ShardTimer(self)
         self._timer_ms = -1
         self._early: list[tuple[Request, Ticket]] = []
         self._patience = LoadPatience(self)
-        self._replicas.deadlines.add(self._patience, self._clock.monotonic_ms() + LOAD_PATIENCE_MS)
+        self._loop.deadlines.add(self._patience, self._clock.monotonic_ms() + LOAD_PATIENCE_MS)
 
     @property
     def waiting_requests(self) -> int:
@@ -107,11 +125,11 @@ class CoordinatorShard:
             log.info("groups loaded", partition=index, leader_epoch=epoch, groups=len(machine.groups))
         self._in_turn(machine.begin, _nobody)
         self._owner.shard_loaded(self)
-        self._replicas.deadlines.remove(self._patience)
+        self._loop.deadlines.remove(self._patience)
         early, self._early = self._early, []
         for request, ticket in early:
             self.submit(request, ticket)
-        self._replicas.loop.request_pass()
+        self._loop.request_pass()
 
     async def _load(self) -> tuple[DurableState, int] | None:
         """What the log says; None if that cannot be known, or is not wanted any more.
@@ -120,16 +138,16 @@ class CoordinatorShard:
         NOT_COORDINATOR; the partition's next change, be it that somebody is in sync again, loads it anew."""
         try:
             return await load_state(
-                self._replicas.disk, self._owner.gates, self.partition, self._is_current, self._owner.load_bytes
+                self._loop.disk, self._ports.gates, self.partition, self._is_current, self._owner.load_bytes
             )
         except (UnreadableBatch, WireError) as error:
             self._not_loaded(error)
         except StorageCorrupt as error:
             is_damage = self._is_current()  # else it may have been cut meanwhile
-            if is_damage and not self._replicas.damaged_logs.met(self.partition, error):
+            if is_damage and not self._ports.met_damage(self.partition, error):
                 self._not_loaded(error)
         except DiskError as error:
-            self._replicas.failures.disk_failed(self.partition, error)
+            self._ports.disk_failed(self.partition, error)
         return None
 
     def _not_loaded(self, why: Exception) -> None:
@@ -140,8 +158,8 @@ class CoordinatorShard:
         if self.state is ShardState.CLOSED:
             return
         self.state = ShardState.CLOSED
-        self._replicas.deadlines.remove(self._timer)
-        self._replicas.deadlines.remove(self._patience)
+        self._loop.deadlines.remove(self._timer)
+        self._loop.deadlines.remove(self._patience)
         self._owner.shard_closed(self)
         self._refuse_early(ErrorCode.NOT_COORDINATOR)
         if self.machine is not None:
@@ -186,7 +204,7 @@ class CoordinatorShard:
     def _in_turn(self, operation: Operation, refuse: Callable[[ErrorCode], None]) -> None:
         """Run the operation when the log can take what it writes: at once, or after those that wait already."""
         partition, opened = self.partition, self.partition.log
-        is_free = partition.appendable and not partition.pending and not self._replicas.disk.dirty_budget_full
+        is_free = partition.appendable and not partition.pending and not self._loop.disk.dirty_budget_full
         if is_free and opened is not None and opened.warm_for_append() is None:
             self._carry_out(operation)
             return
@@ -202,7 +220,7 @@ class CoordinatorShard:
 
         pending = PendingAppend(resume)
         partition.append_later(pending)
-        self._replicas.budget.may_be_full(partition)
+        self._ports.budget_may_be_full(partition)
 
     def _carry_out(self, operation: Operation) -> None:
         """One call of the machine, and what it asks for."""
@@ -226,7 +244,7 @@ class CoordinatorShard:
             else:
                 waiting = WaitingAfter(self, after)
                 self.partition.waiting.append((machine.end_offset, waiting))
-                self._replicas.deadlines.add(waiting, self._clock.monotonic_ms() + self._owner.commit_timeout_ms)
+                self._loop.deadlines.add(waiting, self._clock.monotonic_ms() + self._owner.commit_timeout_ms)
 
     def settled(self, after: After, error: ErrorCode) -> None:
         """What a step left to be done: its batch is committed, or will not be here, or not in time."""
@@ -248,7 +266,7 @@ class CoordinatorShard:
 
     def forget(self, waiting: WaitingAfter) -> None:
         """It waits no more."""
-        self._replicas.deadlines.remove(waiting)
+        self._loop.deadlines.remove(waiting)
 
     # timers
 
@@ -263,15 +281,15 @@ class CoordinatorShard:
                 self._take(machine, step)
 
         self._in_turn(fire, _nobody)
-        self._replicas.loop.request_pass()
+        self._loop.request_pass()
 
     def _arm(self, machine: GroupCoordinator) -> None:
         """Look again when the machine's earliest timer may be due."""
         due_ms, timer = machine.next_timer_ms, self._timer
         if due_ms is None or self.state is not ShardState.ACTIVE or (timer.bucket >= 0 and self._timer_ms <= due_ms):
             return
-        self._replicas.deadlines.remove(timer)
-        self._replicas.deadlines.add(timer, due_ms)
+        self._loop.deadlines.remove(timer)
+        self._loop.deadlines.add(timer, due_ms)
         self._timer_ms = due_ms
 
     # the log
@@ -304,7 +322,7 @@ class CoordinatorShard:
         try:
             partition.append_as_leader(memoryview(batch), read_header(batch), now_ms, AppendOrigin.COORDINATOR)
         except DiskError as error:
-            self._replicas.failures.disk_failed(partition, error)
+            self._ports.disk_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         machine.appended(entries, opened.log_end_offset)
         return ErrorCode.NONE

@@ -34,7 +34,9 @@ from kraft.wire.records import (
 )
 
 if TYPE_CHECKING:
-    from kraft.broker.node.replica_manager import ReplicaManager
+    import trio
+
+    from kraft.broker.node.loop import Loop
     from kraft.wire.budget import MemoryBudget
 
 AT_ONCE_BYTES_MAX = (
@@ -100,18 +102,21 @@ def prepare_at_once(
 
 
 async def open_off_the_loop(
-    replicas: ReplicaManager, memory: MemoryBudget, source: bytes, header: BatchHeader, rules: BatchRules
+    loop: Loop,
+    openings: trio.CapacityLimiter,
+    memory: MemoryBudget,
+    source: bytes,
+    header: BatchHeader,
+    rules: BatchRules,
 ) -> Prepared | BatchRefused:
     """`prepare_batch` in a thread, with a bound that usually is enough and then the largest. What it may open to is the
     memory budget's."""
     refusal: BatchRefused | None = None
-    async with replicas.openings:
+    async with openings:
         for bound in _opened_bytes_bounds(header):
             memory.take(bound)
             try:
-                return await replicas.disk.offload(
-                    prepare_batch, source, header, rules, replicas.clock.wall_ms(), bound
-                )
+                return await loop.disk.offload(prepare_batch, source, header, rules, loop.clock.wall_ms(), bound)
             except OpensTooLarge as problem:
                 refusal = BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, f"{problem}: send smaller batches")
             finally:

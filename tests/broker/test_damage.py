@@ -9,7 +9,7 @@ import pytest
 
 from kraft.broker.node.damaged_logs import LEFT_ALONE_MS, DamagedLogs
 from kraft.broker.node.refused_reads import RefusedReads
-from kraft.broker.node.repeated_reads import AGAIN_MAX
+from kraft.broker.node.repeated_reads import AGAIN_MAX, SameAgain
 from kraft.seam import StorageCorrupt
 from tests.broker.parts import PartStage, play, replica
 
@@ -19,7 +19,14 @@ CONSUMER = -5
 
 def damaged(stage: PartStage, *, in_sync: tuple[int, ...], elr: tuple[int, ...] = ()) -> Any:
     state = SimpleNamespace(isr=in_sync, elr=elr)
-    return replica(stage.open_log(records=3), state=state, leader=None, same_again=None)
+    found = replica(stage.open_log(records=3), state=state, leader=None, same_again=None)
+
+    def count_reads() -> SameAgain:
+        found.same_again = SameAgain()
+        return found.same_again
+
+    found.count_reads = count_reads
+    return found
 
 
 @pytest.mark.parametrize(
