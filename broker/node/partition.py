@@ -9,7 +9,7 @@ Invariants:
 - a request that waits for it is answered within the same pass: changes are noted in `host.changed`, and `settle` is
   called for each of those partitions at the end of the pass;
 - a high watermark that clients were shown is never moved back by this leader.
-Source: KIP-101, KIP-497, KIP-679; Kafka's Partition.
+Source: KIP-101, KIP-497; Kafka's Partition.
 """
 
 from __future__ import annotations

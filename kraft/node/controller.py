@@ -102,10 +102,19 @@ class Controller:
         self.sessions = Sessions(config.integer("broker.session.timeout.ms"))
         self.probing = Probing()
         self.line = CommandLine(quorum, self, seam.clock)
-        self.registration = ControllerRegistration(self)
+        self.registration = ControllerRegistration(
+            config,
+            seam.clock,
+            quorum,
+            publisher,
+            peers,
+            self.line,
+            cluster_id=cluster_id,
+            incarnation_id=self.incarnation_id,
+        )
         self.voter_changes = VoterChanges(config, quorum, peers, seam.clock, cluster_id)
-        self.membership = VoterMembership(self)
-        self.periodic = PeriodicWork(self)
+        self.membership = VoterMembership(config, seam.clock, quorum, peers, cluster_id)
+        self.periodic = PeriodicWork(config, self.line, self.sessions, lambda: self.image)
         self.registrations_probed: set[int] = set()
         self._random = seam.random.stream("controller")
         self.authorize = authorize

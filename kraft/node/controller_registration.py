@@ -17,7 +17,14 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import RegisterControllerRequest
 
 if TYPE_CHECKING:
-    from kraft.node.controller import Controller
+    from uuid import UUID
+
+    from kraft.config import NodeConfig
+    from kraft.node.controller_commands import CommandLine
+    from kraft.node.peers import Peers
+    from kraft.node.publisher import MetadataPublisher
+    from kraft.node.quorum import Quorum
+    from kraft.seam import Clock
 
 log = structlog.get_logger("kraft.controller")
 
@@ -30,8 +37,26 @@ PURPOSE = "controller-registration"
 class ControllerRegistration:
     """Registers this controller with the active one, whenever the committed image does not show it as it is."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        quorum: Quorum,
+        publisher: MetadataPublisher,
+        peers: Peers,
+        line: CommandLine,
+        *,
+        cluster_id: str,
+        incarnation_id: UUID,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._quorum = quorum
+        self._publisher = publisher
+        self._peers = peers
+        self._line = line
+        self._cluster_id = cluster_id
+        self._incarnation_id = incarnation_id
         self._changed = trio.Event()
         self.endpoints: tuple[Endpoint, ...] = ()
 
@@ -53,29 +78,27 @@ class ControllerRegistration:
                 backoff_ms = BACKOFF_MS
                 await self._changed.wait()
             else:
-                await self._controller.clock.sleep_ms(backoff_ms)
+                await self._clock.sleep_ms(backoff_ms)
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
 
     async def _is_settled(self) -> bool:
         """True if there is nothing to do, or it was done; False to try again."""
-        controller = self._controller
-        own = Registered(controller.config.node_id, controller.incarnation_id, self.endpoints, SUPPORTED_FEATURES)
-        leader_id = controller.publisher.leader_id
-        is_known = controller.publisher.image.controllers.get(controller.config.node_id) == own
+        own = Registered(self._config.node_id, self._incarnation_id, self.endpoints, SUPPORTED_FEATURES)
+        leader_id = self._publisher.leader_id
+        is_known = self._publisher.image.controllers.get(self._config.node_id) == own
         if is_known or leader_id is None or not self.endpoints:
             return True
-        if leader_id == controller.config.node_id:
-            if controller.line.is_active:
-                controller.line.submit(self._command())
+        if leader_id == self._config.node_id:
+            if self._line.is_active:
+                self._line.submit(self._command())
             return True
         return await self._register_at(leader_id)
 
     def _command(self) -> RegisterControllerCommand:
-        controller = self._controller
         return RegisterControllerCommand(
-            cluster_id=controller.cluster_id,
-            controller_id=controller.config.node_id,
-            incarnation_id=controller.incarnation_id,
+            cluster_id=self._cluster_id,
+            controller_id=self._config.node_id,
+            incarnation_id=self._incarnation_id,
             endpoints=self.endpoints,
             features=SUPPORTED_FEATURES,
         )
@@ -93,20 +116,19 @@ class ControllerRegistration:
             features=command.features,
         )
         try:
-            answer = await self._controller.peers.request(peer, message, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
+            answer = await self._peers.request(peer, message, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
         except RequestFailed:
             return False
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER):
             log.warning("registration refused", error=ErrorCode.of(answer.error_code).name, why=answer.error_message)
         if answer.error_code != ErrorCode.NONE:
             return False
-        await self._controller.clock.wait_at_most(self._changed, TIMEOUT_MS)
+        await self._clock.wait_at_most(self._changed, TIMEOUT_MS)
         return True
 
     def _leader(self, leader_id: int) -> Peer | None:
-        controller = self._controller
-        listener = controller.config.controller_listener_names[0]
-        for node_id, host, port in controller.quorum.describe().endpoints:
+        listener = self._config.controller_listener_names[0]
+        for node_id, host, port in self._quorum.describe().endpoints:
             if node_id == leader_id:
-                return Peer(node_id, listener, Address(host, port), controller.config.dial_tls(listener))
+                return Peer(node_id, listener, Address(host, port), self._config.dial_tls(listener))
         return None

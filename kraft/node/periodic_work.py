@@ -8,13 +8,17 @@ unclean.leader.election.interval.ms).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, RebalanceLeaders
 from kraft.control.elections import is_imbalanced
 
 if TYPE_CHECKING:
-    from kraft.node.controller import Controller
+    from kraft.config import NodeConfig
+    from kraft.image import MetadataImage
+    from kraft.node.controller_commands import CommandLine
+    from kraft.node.controller_sessions import Sessions
 
 FENCE_AGAIN_MS = 1_000
 """After a fence whose decision has failed, expired sessions are looked at again only this much later."""
@@ -23,8 +27,14 @@ FENCE_AGAIN_MS = 1_000
 class PeriodicWork:
     """When what is due. All times are ms of the controller's clock."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(
+        self, config: NodeConfig, line: CommandLine, sessions: Sessions, image: Callable[[], MetadataImage]
+    ) -> None:
+        """`image()` is what the active controller decides on."""
+        self._config = config
+        self._line = line
+        self._sessions = sessions
+        self._image = image
         self._rebalance_ms: int | None = None
         self._unclean_ms: int | None = None
         self._fence_ms = 0
@@ -42,45 +52,42 @@ class PeriodicWork:
 
     def deadlines_ms(self) -> list[int]:
         """When there is something to do; nothing on a standby."""
-        controller = self._controller
-        image = controller.line.image
+        image = self._line.image
         if image is None:
             return []
         times = [at for at in (self._rebalance_ms, self._unclean_ms) if at is not None]
-        sessions_ms = controller.sessions.next_deadline_ms(image, controller.line.brokers_being_fenced())
+        sessions_ms = self._sessions.next_deadline_ms(image, self._line.brokers_being_fenced())
         if sessions_ms is not None:
             times.append(max(sessions_ms, self._fence_ms))
         return times
 
     def run_due(self, now_ms: int) -> None:
         """Do all that is due by now, on an active controller whose line of commands is free."""
-        controller = self._controller
         self._fence_expired(now_ms)
-        if controller.sessions.end_recent_fences(now_ms):
-            controller.line.submit(ElectLeaderless())
+        if self._sessions.end_recent_fences(now_ms):
+            self._line.submit(ElectLeaderless())
         if self._rebalance_ms is not None and self._rebalance_ms <= now_ms:
             self._rebalance_ms = now_ms + self._rebalance_interval_ms
-            if controller.config.boolean("auto.leader.rebalance.enable") and is_imbalanced(controller.image):
-                controller.line.submit(RebalanceLeaders())
+            if self._config.boolean("auto.leader.rebalance.enable") and is_imbalanced(self._image()):
+                self._line.submit(RebalanceLeaders())
         if self._unclean_ms is not None and self._unclean_ms <= now_ms:
             self._unclean_ms = now_ms + self._unclean_interval_ms
-            controller.line.submit(ElectLeaderless())
+            self._line.submit(ElectLeaderless())
 
     @property
     def _rebalance_interval_ms(self) -> int:
-        return 1000 * self._controller.config.integer("leader.imbalance.check.interval.seconds")
+        return 1000 * self._config.integer("leader.imbalance.check.interval.seconds")
 
     @property
     def _unclean_interval_ms(self) -> int:
-        return self._controller.config.integer("unclean.leader.election.interval.ms")
+        return self._config.integer("unclean.leader.election.interval.ms")
 
     def _fence_expired(self, now_ms: int) -> None:
         if now_ms < self._fence_ms:
             return
-        controller = self._controller
-        being_fenced = controller.line.brokers_being_fenced()
-        expired = controller.sessions.expired(controller.image, now_ms)
+        being_fenced = self._line.brokers_being_fenced()
+        expired = self._sessions.expired(self._image(), now_ms)
         targets = tuple(target for target in expired if target.broker_id not in being_fenced)
         if targets:
             self.sessions_expired += len(targets)
-            controller.line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))
+            self._line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))

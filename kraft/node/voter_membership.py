@@ -22,7 +22,10 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc_cluster import ForwardRequest
 
 if TYPE_CHECKING:
-    from kraft.node.controller import Controller
+    from kraft.config import NodeConfig
+    from kraft.node.peers import Peers
+    from kraft.node.quorum import Quorum
+    from kraft.seam import Clock
 
 log = structlog.get_logger("kraft.quorum")
 
@@ -37,9 +40,12 @@ KRAFT_VERSIONS = MappingProxyType({"min_supported_version": 0, "max_supported_ve
 class VoterMembership:
     """`run` keeps this controller's entry right until cancelled."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-        config = controller.config
+    def __init__(self, config: NodeConfig, clock: Clock, quorum: Quorum, peers: Peers, cluster_id: str) -> None:
+        self._clock = clock
+        self._quorum = quorum
+        self._peers = peers
+        self._cluster_id = cluster_id
+        self._tls = peer_tls(config)
         self._node_id = config.node_id
         self._listener = controller_listener(config)
         self._is_static = bool(config.quorum_voters)
@@ -50,7 +56,7 @@ class VoterMembership:
         """Look now and then; what is refused is asked again. Where the configuration names the voters there is nothing
         to look for."""
         while not self._is_static:
-            await self._controller.clock.sleep_ms(JOIN_PERIOD_MS if self._joins else self._update_ms)
+            await self._clock.sleep_ms(JOIN_PERIOD_MS if self._joins else self._update_ms)
             wish = self._wish()
             leader = self._leader()
             if wish is not None and leader is not None:
@@ -58,7 +64,7 @@ class VoterMembership:
 
     def _wish(self) -> tuple[ApiKey, dict[str, Any]] | None:
         """What to ask the leader for, if anything."""
-        quorum = self._controller.quorum
+        quorum = self._quorum
         voters, own = quorum.voters, quorum.own_address
         leader_id, epoch = quorum.leader_and_epoch
         if voters.is_configured or own is None or leader_id in (None, self._node_id) or not own.host or own.port <= 0:
@@ -66,7 +72,7 @@ class VoterMembership:
         key = quorum.own_key
         known = voters.find(self._node_id)
         listener = {"name": self._listener, "host": own.host, "port": own.port}
-        named = {"cluster_id": self._controller.cluster_id, "voter_id": self._node_id}
+        named = {"cluster_id": self._cluster_id, "voter_id": self._node_id}
         if known == Voter(key, own):
             return None
         if known is not None and known.key == key:
@@ -80,11 +86,10 @@ class VoterMembership:
         return ApiKey.ADD_RAFT_VOTER, {**named, **joining, "timeout": TIMEOUT_MS}
 
     def _leader(self) -> Peer | None:
-        controller = self._controller
-        leader_id = controller.quorum.leader_and_epoch[0]
-        for node_id, host, port in controller.quorum.describe().endpoints:
+        leader_id = self._quorum.leader_and_epoch[0]
+        for node_id, host, port in self._quorum.describe().endpoints:
             if node_id == leader_id:
-                return Peer(node_id, self._listener, Address(host, port), peer_tls(controller.config))
+                return Peer(node_id, self._listener, Address(host, port), self._tls)
         return None
 
     async def _ask(self, leader: Peer, api_key: ApiKey, fields: dict[str, Any]) -> None:
@@ -98,8 +103,7 @@ class VoterMembership:
             timeout_ms=TIMEOUT_MS,
         )
         try:
-            peers = self._controller.peers
-            answer = await peers.request(leader, envelope, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
+            answer = await self._peers.request(leader, envelope, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
         except RequestFailed as failure:
             log.info("voters are not changed", asked=api_key.name, outcome=failure.outcome.value)
             return
