@@ -8,10 +8,10 @@ Source: Kafka's BrokerServer, BrokerLifecycleManager, docs/decisions/05-fast-fen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -46,6 +46,7 @@ from kraft.wire.server import ServerLimits
 
 if TYPE_CHECKING:
     from kraft.node.reply_faults import ReplyFaults
+    from kraft.wire.rpc import RpcMessage
 
 log = structlog.get_logger("kraft.broker")
 
@@ -107,11 +108,11 @@ class BrokerNode:
             seam.clock,
             newest_image=lambda: shared.publisher.image,
             find_replica=lambda topic_id, index: broker.replicas.find(topic_id, index),
-            ask_controller=broker.controller.request,
+            ask_controller=self._ask_controller,
             registration=self._registration,
         )
         broker.producer_ids = ProducerIds(
-            config.node_id, lambda: broker.broker_epoch, broker.controller.request, self._start_task
+            config.node_id, lambda: broker.broker_epoch, self._ask_controller, self._start_task
         )
         broker.auto_topics = AutoTopicCreation(
             broker.dynamic_configs,
@@ -129,7 +130,7 @@ class BrokerNode:
             gates=shared.gates,
             newest_image=lambda: shared.publisher.image,
             broker_epoch=lambda: broker.lifecycle.broker_epoch,
-            ask_controller=broker.controller.request,
+            ask_controller=self._ask_controller,
             log_directory_failed=broker.log_directory_failed,
         )
         replicas = broker.replicas
@@ -228,6 +229,10 @@ class BrokerNode:
         await broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()
         broker.dispatcher.release_requests()
+
+    def _ask_controller(self, message: RpcMessage, **options: Any) -> Awaitable[Any]:
+        """`ControllerChannel.request` of the broker's channel."""
+        return self.broker.controller.request(message, **options)
 
     def _registration(self) -> RegisterBrokerRequest:
         """The request that registers this incarnation."""

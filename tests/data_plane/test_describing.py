@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraft.broker.node.partition_states import LogState
 from kraft.seam import DiskError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -64,7 +65,7 @@ def test_a_log_that_is_not_open_is_measured_on_the_disk() -> None:
         await plane.create_topic("orders")
         assert not error(await plane.produce("orders", batch("x" * 100)))
         partition = plane.partition("orders")
-        size, partition.log = partition.log.size_bytes, None
+        size, partition.log, partition.log_state = partition.log.size_bytes, None, LogState.CLOSED
         (result,) = (await log_dirs(plane)).results
         assert sizes(result)[("orders", 0)] == size
 
@@ -78,7 +79,8 @@ def test_a_log_that_is_deleted_while_it_is_measured_takes_no_directory_offline(
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert not error(await plane.produce("orders", batch("x" * 100)))
-        plane.partition("orders").log = None
+        partition = plane.partition("orders")
+        partition.log, partition.log_state = None, LogState.CLOSED
         disk = plane.cluster.node(1).broker.broker.seam.disk
         look = disk.list
 
@@ -179,7 +181,7 @@ def test_who_may_not_read_a_topic_opens_no_log_by_asking_for_its_producers() -> 
         await plane.create_topic("orders")
         assert not error(await plane.produce("orders", batch("a")))
         partition = plane.partition("orders")
-        partition.log = None  # as after a restart
+        partition.log, partition.log_state = None, LogState.CLOSED  # as after a restart
         node = plane.cluster.node(1)
         authorizer, node.gates.authorizer = node.gates.authorizer, Nobody()
         (row,) = await producers(plane, "orders", 0)

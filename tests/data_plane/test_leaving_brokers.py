@@ -108,13 +108,13 @@ def test_a_broker_that_stops_waits_until_those_that_take_over_lead(monkeypatch: 
         await plane.create_topic("orders", leader=3)
         follower = plane.cluster.node(1).broker.broker.replicas
         with monkeypatch.context() as patch:
-            patch.setattr(follower._turns, "start", lambda: None)
+            patch.setattr(follower.roles.turns._turns, "start", lambda: None)
             plane.cluster.node(3).request_stop()
             await plane.until(lambda: plane.leader("orders") == 1)
             await plane.world.sleep_ms(1_000)
             assert not plane.partition("orders", 1).leads
             assert plane.is_up(3)
-        follower._turns.start()
+        follower.roles.turns._turns.start()
         await plane.until(lambda: not plane.is_up(3))
 
     three(test)
