@@ -32,7 +32,7 @@ async def shorten_segments(cluster: Any, member: Member) -> None:
 def sizes(cluster: Any) -> list[int]:
     """Bytes of the offsets partition at each broker."""
     replicas = [cluster.node(broker_id).broker.broker.replicas for broker_id in cluster.broker_ids]
-    return [one.partition(TOPIC, 0).log.size_bytes for one in replicas]
+    return [one.find(TOPIC, 0).log.size_bytes for one in replicas]
 
 
 def test_a_commit_storm_leaves_a_small_offsets_topic_that_the_next_coordinator_loads(run: Any) -> None:

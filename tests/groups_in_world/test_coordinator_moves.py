@@ -131,7 +131,7 @@ def test_a_foreign_record_in_the_offsets_topic_is_read_and_the_group_goes_on(run
         foreign = Entry(OffsetKey("g", "orders", 1), OffsetValue(99, -1, "", 1))
         batch = encode_entries([foreign], 1, Compression.NONE)
         partition.append_as_leader(memoryview(batch), read_header(batch), 1)
-        partition.host.request_pass()
+        cluster.node(member.broker).broker.broker.replicas.loop.request_pass()
         assert await member.commit(2) is ErrorCode.NOT_COORDINATOR
         assert await member.commit(3) is ErrorCode.NONE
         assert (await member.committed(), await member.committed(partition=1)) == (3, 99)
