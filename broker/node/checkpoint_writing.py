@@ -1,7 +1,7 @@
 """CheckpointWriter: the offset checkpoints of the log directories, written by timers and where an order demands it.
 
 Invariant: what a checkpoint says was true when it was collected, and its directory was online.
-Source: Kafka's OffsetCheckpointFile, LogManager and ReplicaManager.
+Source: Kafka's OffsetCheckpointFile, LogManager, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Opening the log directories at the start of a broker's life, and closing them at its end.
 
 Invariant: the clean-shutdown file is written as the very last, and only if every log that was open in this life is
-closed. Source: KIP-966 (the broker epoch in the clean-shutdown file); Kafka's CleanShutdownFileHandler.
+closed. Source: KIP-966, Kafka's LogManager.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FollowedPartition: one partition in a fetcher. It carries out what `kraft.broker.replica.follower` decides.
 
-Invariants: while the log is being cut (`log_cutting`) nothing is fetched, appended or led; where appends wait for the
-disk, the next fetch offset (which acknowledges) is not sent before the sync. Source: broker-spec 3.1 to 3.3, 2.10 mode
-C.
+Invariants: while the log is being cut (`log_cutting`) nothing is fetched, appended or led. Where appends wait for the
+disk, the next fetch offset, which acknowledges, is sent only after the sync.
+Source: Kafka's AbstractFetcherThread, docs/storage.md#group-commit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Syncs by time: every log.flush.scheduler.interval.ms, sync the logs with bytes that are older than their flush.ms.
 
 No request waits for such a sync. It bounds what a loss of power of all replicas at once can take. As in Kafka there is
-no scheduler by default: the page cache and the other replicas are trusted.
-Source: broker-spec 2.10; Kafka's LogManager.
+no scheduler by default: the page cache and the other replicas are trusted. Source: Kafka's LogManager.
 """
 
 from __future__ import annotations

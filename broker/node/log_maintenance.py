@@ -1,7 +1,7 @@
 """The slow timers over all open logs: retention and the expiry of producers.
 
-Invariant: a segment's log start moves in memory before its files are renamed, and readers that hold its files go on.
-Source: broker-spec 2.2, 2.7, 2.8.
+Invariant: a segment's log start moves in memory before its files are renamed, and readers that hold its files continue.
+Source: Kafka's LogManager, UnifiedLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@ wait for it.
 
 Invariants:
 - an append, the producer state, the log end and the high watermark move together, with no checkpoint between;
-- a replica that was never written is blank: it leads and follows without a log, which is created at the first append;
+- a replica that was never written is blank: it leads and follows without a log, which is made at the first append;
 - appends run only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`). Until
   then produces wait in their order of arrival (`pending`);
-- a request that waits for it is answered within the same pass: changes are noted in `host.changed`, and `settle` is
-  called for each of those partitions at the end of the pass;
-- a high watermark that clients were shown is never moved back by this leader.
-Source: KIP-101, KIP-497; Kafka's Partition.
+- waiting requests are notified within the same pass: changes are noted in `host.changed` and settled at its end;
+- a high watermark that clients have seen is never lowered by this leader.
+Source: Kafka's Partition, docs/decisions/01-one-seam.md, docs/decisions/19-blank-replicas.md.
 """
 
 from __future__ import annotations

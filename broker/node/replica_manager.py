@@ -2,7 +2,7 @@
 
 Order of a node's life: `open_directories` (locks, meta.properties, clean-shutdown files) → registration → `run` in the
 background → `load(image)` at the first publish → `apply_delta` at every later one → `shutdown` after `run` has ended.
-Source: kraft-spec C.2, C.3; broker-spec 2.5, 2.8, 2.11.
+Source: Kafka's ReplicaManager, BrokerMetadataPublisher, LogManager.
 """
 
 from __future__ import annotations

@@ -7,11 +7,12 @@ places.
 
 Invariants:
 - a move that is given up, by request, by deletion or by a failing directory, leaves the replica where it was, and the
-  controller is told so;
+  broker reports that to the controller;
 - of several requests for a replica the last one counts.
-A move that was under way when the process ended begins anew at the next start, by what is in the directories
+
+A move that was under way when the process ended starts again at the next start, from what is in the directories
 (`found_folders`). How the log is copied, and how the folders change places: `replica_copy`, `replica_swap`.
-Source: broker-spec 2.11.
+Source: KIP-113, KIP-858, Kafka's ReplicaAlterLogDirsThread, docs/decisions/17-moves-between-directories.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Taking roles: what the states of an image make of this broker's replicas.
+"""Taking roles: apply the states of an image to this broker's replicas.
 
-Invariants: a partition is out of its fetcher before its role changes, so that a late answer finds nothing; fetching is
+Invariants: a partition is out of its fetcher before its role changes, so that a late answer finds nothing. Fetching is
 restarted only in a new leader epoch.
-Source: kraft-spec C.3; broker-spec 3.1.
+Source: Kafka's ReplicaManager.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RoleTurns: the roles of each newer image are taken in order, in turns if there are many.
 
 Invariants: roles are taken in the order deletes, leaders, followers, each by the newest image of its time; what fits
-into one turn is done when `apply` returns. Source: Kafka's BrokerMetadataPublisher and ReplicaManager.applyDelta.
+into one turn is done when `apply` returns. Source: Kafka's BrokerMetadataPublisher, ReplicaManager.
 """
 
 from __future__ import annotations
