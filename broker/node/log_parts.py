@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from kraft.broker.node.directory_assignments import DirectoryAssignments
     from kraft.broker.node.dynamic_configs import DynamicConfigs
-    from kraft.broker.node.fetchers import Fetchers
     from kraft.broker.node.gates import Gates
     from kraft.broker.node.log_directories import LogDirectories
     from kraft.broker.node.loop import Loop
     from kraft.broker.node.lost_replicas import LostReplicas
+    from kraft.broker.node.partition import Partition
     from kraft.broker.node.replica_index import ReplicaIndex
     from kraft.config import NodeConfig
 
@@ -54,10 +54,11 @@ class LogParts:
         config: NodeConfig,
         directories: LogDirectories,
         hosted: ReplicaIndex,
-        fetchers: Fetchers,
         assignments: DirectoryAssignments,
         lost: LostReplicas,
         *,
+        stop_fetching: Callable[[Partition], None],
+        begin_fetching: Callable[[Partition], None],
         dynamic_configs: DynamicConfigs,
         gates: Gates,
         active_brokers: Callable[[], Container[int]],
@@ -119,7 +120,14 @@ class LogParts:
             loop,
             directories,
             copier,
-            ReplicaSwap(loop, copier, fetchers, self.removal, failures.disk_failed_at),
+            ReplicaSwap(
+                loop,
+                copier,
+                self.removal,
+                stop_fetching=stop_fetching,
+                begin_fetching=begin_fetching,
+                disk_failed_at=failures.disk_failed_at,
+            ),
             assignments,
             locate=hosted.locate,
             disk_failed_at=failures.disk_failed_at,
@@ -129,7 +137,7 @@ class LogParts:
             loop,
             self.context,
             assignments,
-            fetchers,
+            begin_fetching=begin_fetching,
             begin_move_again=self.moves.begin_again,
             want_sync=self.syncer.want_sync,
         )

@@ -9,7 +9,6 @@ import structlog
 
 if TYPE_CHECKING:
     from kraft.broker.node.directory_assignments import DirectoryAssignments
-    from kraft.broker.node.fetchers import Fetchers
     from kraft.broker.node.log_opening import LogContext
     from kraft.broker.node.loop import Loop
     from kraft.broker.node.partition import Partition
@@ -26,8 +25,8 @@ class OpenedLogs:
         loop: Loop,
         context: LogContext,
         assignments: DirectoryAssignments,
-        fetchers: Fetchers,
         *,
+        begin_fetching: Callable[[Partition], None],
         begin_move_again: Callable[[Partition], None],
         want_sync: Callable[[Partition], None],
     ) -> None:
@@ -35,7 +34,7 @@ class OpenedLogs:
         self._loop = loop
         self._context = context
         self._assignments = assignments
-        self._fetchers = fetchers
+        self._begin_fetching = begin_fetching
         self._begin_move_again = begin_move_again
         self._want_sync = want_sync
 
@@ -55,5 +54,5 @@ class OpenedLogs:
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self._want_sync(partition)
-        self._fetchers.begin(partition)
+        self._begin_fetching(partition)
         self._loop.request_pass()

@@ -17,7 +17,6 @@ from kraft.seam import DiskError
 from kraft.storage.log_names import DELETE_DIRECTORY_SUFFIX, marked_directory_name
 
 if TYPE_CHECKING:
-    from kraft.broker.node.fetchers import Fetchers
     from kraft.broker.node.file_removal import FileRemoval
     from kraft.broker.node.log_directories import HostedDirectory
     from kraft.broker.node.loop import Loop
@@ -33,14 +32,17 @@ class ReplicaSwap:
         self,
         loop: Loop,
         copier: ReplicaCopier,
-        fetchers: Fetchers,
         removal: FileRemoval,
+        *,
+        stop_fetching: Callable[[Partition], None],
+        begin_fetching: Callable[[Partition], None],
         disk_failed_at: Callable[[DiskError], None],
     ) -> None:
         self._loop = loop
         self._copier = copier
-        self._fetchers = fetchers
         self._removal = removal
+        self._stop_fetching = stop_fetching
+        self._begin_fetching = begin_fetching
         self._disk_failed_at = disk_failed_at
 
     async def swap(self, move: Move, future: Log) -> bool:
@@ -68,7 +70,7 @@ class ReplicaSwap:
         while True:
             source = source_of(move)
             partition.hold_appends()
-            self._fetchers.stop(partition)
+            self._stop_fetching(partition)
             if move.lag():
                 if copied >= CHUNK_BYTES or source.truncations != move.truncations:
                     return False
@@ -121,6 +123,6 @@ class ReplicaSwap:
 
     def go_on(self, partition: Partition) -> None:
         """Let appends and fetching continue."""
-        self._fetchers.begin(partition)
+        self._begin_fetching(partition)
         partition.go_on()
         self._loop.request_pass()

@@ -52,12 +52,15 @@ class TwoDirectories:
             write_high_watermarks_of=self._writes("high watermarks"),
         )
         self.copier = ReplicaCopier(stage.loop, LogContext(FileCache(100), 1_000), self.quota, checkpoints)
-        fetchers: Any = SimpleNamespace(
-            stop=lambda partition: self.events.append("fetching stops"),
-            begin=lambda partition: self.events.append("fetching goes on"),
-        )
         removal: Any = SimpleNamespace(remove_later=lambda delay_ms, paths: self.events.append(paths))
-        self.swap = ReplicaSwap(stage.loop, self.copier, fetchers, removal, lambda error: None)
+        self.swap = ReplicaSwap(
+            stage.loop,
+            self.copier,
+            removal,
+            stop_fetching=lambda partition: self.events.append("fetching stops"),
+            begin_fetching=lambda partition: self.events.append("fetching goes on"),
+            disk_failed_at=lambda error: None,
+        )
 
     def _replaced(self, log: Any, directory: Any) -> None:
         self.partition.log, self.partition.directory = log, directory

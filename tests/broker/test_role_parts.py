@@ -261,12 +261,11 @@ def test_an_opened_log_goes_to_its_replica_unless_that_was_removed(is_removed: b
         one.opened = lambda log, mark: events.append(f"opened at {mark}")
         context: Any = SimpleNamespace(config_of=lambda partition: "newest settings")
         assignments: Any = SimpleNamespace(report=events.of("report"))
-        fetchers: Any = SimpleNamespace(begin=events.of("fetch"))
         logs = OpenedLogs(
             stage.loop,
             context,
             assignments,
-            fetchers,
+            begin_fetching=events.of("fetch"),
             begin_move_again=events.of("move"),
             want_sync=events.of("sync"),
         )
