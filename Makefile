@@ -51,8 +51,8 @@ slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, 
 	$(BIN)/python -m pytest -m "slow and not interop and not deploy" -n auto --maxprocesses 4 --dist worksteal
 
 coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
-		tests/replica tests/group tests/client --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/runtime tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
+		tests/broker/replica tests/broker/group tests/client/core --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
 
 check: $(SETUP) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -1,2 +1,3 @@
-"""Async and pure folders of a broker: replica, group and txn are pure, api holds handlers, node runs them. May import
-everything below kraft.broker, never kraft.client."""
+"""Async and pure rooms of a broker. From the bottom: replica and group (pure), serving, partition, logs, following with
+api.fetch and api.produce, roles, coordinator, api, admin, node. May import everything below kraft.broker, never
+kraft.client."""

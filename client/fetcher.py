@@ -29,7 +29,7 @@ from kraft.client.offsets import OffsetLookup
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
+from kraft.wire.messages.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
 
 FETCH_GRACE_MS = 5_000
 """How long after its own wait a fetch may stay unanswered before its connection is given up."""

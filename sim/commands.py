@@ -29,9 +29,9 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from kraft.sim.cluster.run import RunSettings
-    from kraft.sim.kept_runs import KeptRuns
-    from kraft.sim.nemesis.plan_file import Recorded
+    from kraft.sim.run.kept_runs import KeptRuns
+    from kraft.sim.run.plan_file import Recorded
+    from kraft.sim.run.run import RunSettings
 
 FRESH_SEEDS = 1 << 31
 CORES_SEEDS = 100
@@ -108,10 +108,10 @@ def sim(
     """Run seeds: a whole cluster each, in memory and in virtual time, under faults and under every check."""
     if context.invoked_subcommand is not None:
         return
-    from kraft.sim.campaign import Campaign, CampaignSettings
-    from kraft.sim.cluster.run import RunSettings
-    from kraft.sim.kept_runs import CodeChanged
     from kraft.sim.nemesis.faults import FaultSettings
+    from kraft.sim.run.kept_runs import CodeChanged
+    from kraft.sim.run.run import RunSettings
+    from kraft.sim.run.seed_campaign import Campaign, CampaignSettings
 
     if keep and resume is not None:
         raise typer.BadParameter("--keep and --resume: of a seed that is not run again no plan can be left")
@@ -140,8 +140,8 @@ def sim(
 @app.command()
 def replay(file: PlanFile) -> None:
     """Run the plan in a file again, and say whether it is the same run and fails in the same way."""
-    from kraft.sim.campaign import failure_lines, line_of, timed_run
-    from kraft.sim.cluster.run import RunSettings, Signature
+    from kraft.sim.run.run import RunSettings, Signature
+    from kraft.sim.run.seed_campaign import failure_lines, line_of, timed_run
 
     recorded = _read(file)
     result, took_s = timed_run(RunSettings(plan=recorded.plan), recorded.plan.seed)
@@ -164,9 +164,9 @@ def shrink(
     runs: Annotated[int, typer.Option(help="Try at most so many plans.", min=1)] = 300,
 ) -> None:
     """Take away faults, clients, nodes, settings, operations and time while the same check fails."""
-    from kraft.sim.cluster.run import run_plan
-    from kraft.sim.cluster.shrink import NotFailing, Shrinker, describe
-    from kraft.sim.nemesis.plan_file import Recorded, write_plan
+    from kraft.sim.run.plan_file import Recorded, write_plan
+    from kraft.sim.run.run import run_plan
+    from kraft.sim.run.shrink import NotFailing, Shrinker, describe
 
     recorded = _read(file)
     if recorded.failure is None:
@@ -220,7 +220,7 @@ def cold_starts(
     jobs: Jobs = None,
 ) -> None:
     """Start fresh quorums of three and of five voters, and count the rounds until they are led."""
-    from kraft.sim.campaign import run_cold_starts
+    from kraft.sim.run.seed_campaign import run_cold_starts
 
     raise typer.Exit(0 if run_cold_starts(range(seed, seed + starts), _processes(jobs)) else 1)
 
@@ -263,7 +263,7 @@ def determinism(
     seconds: Seconds = 60,
 ) -> None:
     """Run each seed twice, in fresh processes with other hash seeds, and say where two runs part, if they do."""
-    from kraft.sim.determinism import run_twice
+    from kraft.sim.run.determinism import run_twice
 
     parted = 0
     for number in range(seed, seed + seeds):
@@ -329,7 +329,7 @@ def _processes(jobs: int | None) -> int:
 
 
 def _read(file: Path) -> Recorded:
-    from kraft.sim.nemesis.plan_file import PlanFileError, read_plan
+    from kraft.sim.run.plan_file import PlanFileError, read_plan
 
     try:
         return read_plan(file)
@@ -347,7 +347,7 @@ def _require_writable(file: Path) -> None:
 
 
 def _kept_runs(file: Path, run: RunSettings) -> KeptRuns:
-    from kraft.sim.kept_runs import KeptRuns
+    from kraft.sim.run.kept_runs import KeptRuns
 
     try:
         return KeptRuns(file, run)

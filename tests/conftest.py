@@ -8,7 +8,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-from tests.ports import release_ports
+from tests.stages.ports import release_ports
 
 __all__ = ["release_ports"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import part, read, respond
 from kraft.broker.api.forwarding import forward
-from kraft.broker.node.session import Session
+from kraft.broker.serving.request_versions import part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.image import MetadataImage
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode

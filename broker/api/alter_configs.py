@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.api.describe_configs import Refused, require_config_right
 from kraft.broker.api.forwarding import forward
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.image import ConfigResourceType
 from kraft.node.loggers.levels import RefusedLevels, alter_loggers
 from kraft.wire.api_keys import ApiKey

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.session import Session
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.image import MetadataImage
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey

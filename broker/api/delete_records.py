@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.log_waits import wait_open
-from kraft.broker.node.partition import Partition
-from kraft.broker.node.purgatory import Parked
+from kraft.broker.partition.log_waits import wait_open
+from kraft.broker.partition.partition import Partition
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.purgatory import Parked
+from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-    from kraft.broker.node.session import Session
     from kraft.broker.replica.leader import LeaderState
+    from kraft.broker.serving.session import Session
     from kraft.wire.server import Request
 
 HIGH_WATERMARK = -1

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.config_entries import (
+from kraft.broker.serving.config_entries import (
     BrokerLayers,
     ConfigEntry,
     ConfigSource,
@@ -19,11 +18,12 @@ from kraft.broker.node.config_entries import (
     cluster_entries,
     topic_entries,
 )
-from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.session import Session
-from kraft.broker.node.turns import Steps
-from kraft.control.topic_names import topic_name_problem
-from kraft.control.topics import NO_SUCH_TOPIC
+from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
+from kraft.broker.serving.turns import Steps
+from kraft.control.topics.create_delete import NO_SUCH_TOPIC
+from kraft.control.topics.names import topic_name_problem
 from kraft.image import ConfigResourceType, config_type_name
 from kraft.node.loggers.levels import RefusedLevels, logger_levels_of
 from kraft.wire.api_keys import ApiKey

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from errno import ENOENT
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.seam import Disk, DiskError
 from kraft.storage.log_names import LOG_SUFFIX
 from kraft.wire.api_keys import ApiKey
@@ -24,7 +24,7 @@ from kraft.wire.server import Request
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-    from kraft.broker.node.log_directories import HostedDirectory
+    from kraft.broker.partition.log_directories import HostedDirectory
 
 KEY = ApiKey.DESCRIBE_LOG_DIRS
 TopicPartition = tuple[str, int]

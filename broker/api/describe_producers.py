@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.log_waits import wait_open
-from kraft.broker.node.session import Session
+from kraft.broker.partition.log_waits import wait_open
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, kind, part, read, respond
+from kraft.broker.api.fetch.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.api.metadata import INTERNAL_TOPICS
 from kraft.broker.api.metadata_partitions import PartitionsWriter
-from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation, topic_resource
-from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
-from kraft.broker.node.session import Session
-from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
+from kraft.broker.serving.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation, topic_resource
+from kraft.broker.serving.request_versions import answer, kind, part, read, respond
+from kraft.broker.serving.session import Session
+from kraft.control.topics.names import METADATA_TOPIC, topic_name_problem
 from kraft.image import MetadataImage, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
 from kraft.wire.api_keys import ApiKey

@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
-from kraft.broker.api.answers import answer, part, read, respond
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
 from kraft.broker.group.placement import partition_of
-from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
-from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.purgatory import Parked
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.purgatory import Parked
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.image.partitions import NO_LEADER
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode

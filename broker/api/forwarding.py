@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, throttled
-from kraft.broker.node.controller_channel import FORWARD_TIMEOUT_MS, ForwardRefused
-from kraft.broker.node.gates import QuotaKind
-from kraft.broker.node.session import Session
+from kraft.broker.serving.controller_channel import FORWARD_TIMEOUT_MS, ForwardRefused
+from kraft.broker.serving.gates import QuotaKind
+from kraft.broker.serving.request_versions import answer, throttled
+from kraft.broker.serving.session import Session
 from kraft.node.peers import RequestFailed
 from kraft.wire import messages
 from kraft.wire.error_codes import ErrorCode

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.group.requests import (
     HeartbeatReply,
     HeartbeatRequest,
@@ -22,8 +21,9 @@ from kraft.broker.group.requests import (
     SyncRequest,
 )
 from kraft.broker.group.requests import Request as GroupRequest
-from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds

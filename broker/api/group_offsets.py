@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from kraft.broker.api.answers import answer, kind, part, read, respond
 from kraft.broker.group.requests import (
     CommitReply,
     CommitRequest,
@@ -26,14 +25,15 @@ from kraft.broker.group.requests import (
     OffsetToCommit,
     PartitionError,
 )
-from kraft.broker.node.gates import Operation, Resource, ResourceType
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.request_versions import answer, kind, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.message_quirks import Direction
-from kraft.wire.message_reader import compile_reader
 from kraft.wire.messages import milliseconds
+from kraft.wire.messages.compiled_readers import compile_reader
+from kraft.wire.messages.quirks import Direction
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
 from kraft.broker.api.group_offsets import group_resource
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, DescribeReply, DescribeRequest, ListReply
-from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import AUTHORIZED_OPERATIONS_OMITTED, Operation
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request

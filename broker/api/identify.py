@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.session import Session
+from kraft.broker.serving.session import Session
 from kraft.wire.rpc import decode_rpc, encode_rpc, version_refusal
-from kraft.wire.rpc_cluster import IdentifyRequest, IdentifyResponse
+from kraft.wire.rpc.controller_messages import IdentifyRequest, IdentifyResponse
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:

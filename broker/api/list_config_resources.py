@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.session import Session
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
 from kraft.image import ConfigResourceType, MetadataImage
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraft.broker.api.answers import answer, kind, part, read, respond
-from kraft.broker.node.damaged_logs import is_uncut
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.log_waits import wait_open
-from kraft.broker.node.metadata_topic import MetadataTopic
-from kraft.broker.node.partition import Partition
-from kraft.broker.node.partition_checks import leader_epoch_error
-from kraft.broker.node.turns import Steps
-from kraft.control.topic_names import METADATA_TOPIC
+from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+from kraft.broker.logs.damaged_logs import is_uncut
+from kraft.broker.partition.log_waits import wait_open
+from kraft.broker.partition.partition import Partition
+from kraft.broker.partition.partition_checks import leader_epoch_error
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.request_versions import answer, kind, part, read, respond
+from kraft.broker.serving.turns import Steps
+from kraft.control.topics.names import METADATA_TOPIC
 from kraft.node.stepping import run_steps
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.handles import SegmentGone
@@ -32,7 +32,7 @@ from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-    from kraft.broker.node.session import Session
+    from kraft.broker.serving.session import Session
     from kraft.storage.log import Log
     from kraft.storage.reading import TimestampedOffset
     from kraft.wire.server import Request

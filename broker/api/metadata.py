@@ -1,7 +1,7 @@
 """Metadata: brokers, topics, partitions, as the clients of one listener may see them.
 
 Unauthorized takes precedence over unknown for every name that the client sent. Only brokers that have the listener are
-shown, and only unfenced ones, except those that left a moment ago (`kraft.broker.node.departed`). The request may
+shown, and only unfenced ones, except those that left a moment ago (`kraft.broker.serving.departed`). The request may
 create a missing topic. The answer is UNKNOWN_TOPIC_OR_PARTITION until the topic exists, also where it can never be
 created, so that a client knows when to give up. A leader whose process seems to have died a moment ago is
 LEADER_NOT_AVAILABLE: a client that trusted it would not ask again for a second. Partitions in the same state have the
@@ -17,20 +17,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kraft.broker.api.answers import answer, kind, read, respond
+from kraft.broker.api.fetch.metadata_topic import METADATA_TOPIC_ID
 from kraft.broker.api.metadata_partitions import PartitionsWriter
-from kraft.broker.node.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
-from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID
-from kraft.broker.node.session import Session
-from kraft.broker.node.turns import Steps
-from kraft.control.topic_names import METADATA_TOPIC, topic_name_problem
+from kraft.broker.serving.gates import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER, Operation, topic_resource
+from kraft.broker.serving.request_versions import answer, kind, read, respond
+from kraft.broker.serving.session import Session
+from kraft.broker.serving.turns import Steps
+from kraft.control.topics.names import METADATA_TOPIC, topic_name_problem
 from kraft.image import Endpoint, PartitionState, TopicImage
 from kraft.image.partitions import NO_LEADER
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.message_quirks import Direction
-from kraft.wire.message_reader import compile_reader
+from kraft.wire.messages.compiled_readers import compile_reader
+from kraft.wire.messages.quirks import Direction
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:

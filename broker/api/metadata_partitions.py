@@ -13,7 +13,7 @@ from kraft.image import PartitionState, TopicImage
 from kraft.image.partitions import LEAF_PARTITIONS_MAX
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.message_writer import EncodedStructs
+from kraft.wire.messages.compiled_writers import EncodedStructs
 
 _pack_number = struct.Struct(">i").pack
 PIECE_PARTITIONS = 8 * LEAF_PARTITIONS_MAX

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import answer, part, read, respond
-from kraft.broker.node.gates import Operation
-from kraft.broker.node.log_waits import wait_open
-from kraft.broker.node.metadata_topic import PARTITION
-from kraft.broker.node.partition import Partition
-from kraft.broker.node.partition_checks import leader_epoch_error
-from kraft.control.topic_names import METADATA_TOPIC
+from kraft.broker.api.fetch.metadata_topic import PARTITION
+from kraft.broker.partition.log_waits import wait_open
+from kraft.broker.partition.partition import Partition
+from kraft.broker.partition.partition_checks import leader_epoch_error
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.control.topics.names import METADATA_TOPIC
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kraft.broker.node.broker import Broker
-    from kraft.broker.node.session import Session
+    from kraft.broker.serving.session import Session
     from kraft.wire.server import Request
 
 EpochAnswer = tuple[ErrorCode, int, int]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.answers import read, respond
 from kraft.broker.api.forwarding import forward
-from kraft.broker.node.session import Session
+from kraft.broker.serving.request_versions import read, respond
+from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds

@@ -35,7 +35,7 @@ from kraft.broker.api.describe_configs import handle_describe_configs
 from kraft.broker.api.describe_log_dirs import handle_describe_log_dirs
 from kraft.broker.api.describe_producers import handle_describe_producers
 from kraft.broker.api.describe_topic_partitions import handle_describe_topic_partitions
-from kraft.broker.api.fetch import handle_fetch
+from kraft.broker.api.fetch.handle_fetch import handle_fetch
 from kraft.broker.api.find_coordinator import handle_find_coordinator
 from kraft.broker.api.group_membership import (
     handle_heartbeat,
@@ -51,7 +51,7 @@ from kraft.broker.api.list_config_resources import handle_list_config_resources
 from kraft.broker.api.list_offsets import handle_list_offsets
 from kraft.broker.api.metadata import handle_metadata
 from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from kraft.broker.api.produce import handle_produce
+from kraft.broker.api.produce.handle_produce import handle_produce
 from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
 from kraft.broker.node.dispatch import Handler
 from kraft.wire.api_keys import ApiKey

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kraft.seam import WireError
+from kraft.wire.messages.tagged import read_tagged
 from kraft.wire.primitives import (
     array_count,
     byte_string,
@@ -25,7 +26,6 @@ from kraft.wire.primitives import (
     string,
     uuid_or_none,
 )
-from kraft.wire.tagged import read_tagged
 from kraft.wire.varints import encode_unsigned, skip_tagged_fields
 
 OFFSET_TYPES = (0, 1)

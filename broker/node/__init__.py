@@ -1,2 +1,2 @@
-"""Async: request dispatch, sessions, gates, fetchers, purgatory and lifecycle of a broker. May import everything below
-kraft.broker and its siblings."""
+"""Async: a whole broker: its parts assembled, request dispatch, identity and lifecycle; `serve` runs a node of any
+roles. May import all other rooms of kraft.broker and everything below."""

@@ -12,27 +12,27 @@ from uuid import UUID
 
 import structlog
 
-from kraft.broker.node.departed import DepartedBrokers
+from kraft.broker.serving.departed import DepartedBrokers
 from kraft.config import NodeConfig
 from kraft.image import Endpoint, FeatureRange, MetadataImage
 from kraft.node.log_limit import LogLimit
 from kraft.seam import DiskError, Seam
 
 if TYPE_CHECKING:
-    from kraft.broker.node.auto_topics import AutoTopicCreation
-    from kraft.broker.node.controller_channel import ControllerChannel
-    from kraft.broker.node.coordinator import GroupCoordinators
+    from kraft.broker.api.fetch.metadata_topic import MetadataTopic
+    from kraft.broker.coordinator.auto_topics import AutoTopicCreation
+    from kraft.broker.coordinator.group_coordinators import GroupCoordinators
+    from kraft.broker.coordinator.producer_id_blocks import ProducerIds
     from kraft.broker.node.dispatch import Dispatcher
-    from kraft.broker.node.dynamic_configs import DynamicConfigs
-    from kraft.broker.node.gates import Gates
     from kraft.broker.node.leader_check import LeaderCheck
     from kraft.broker.node.lifecycle import BrokerLifecycle
-    from kraft.broker.node.metadata_topic import MetadataTopic
-    from kraft.broker.node.metrics import Metrics
-    from kraft.broker.node.producer_ids import ProducerIds
-    from kraft.broker.node.replica_manager import ReplicaManager
-    from kraft.broker.node.turns import Steps
-    from kraft.node.publisher import MetadataPublisher
+    from kraft.broker.roles.replica_manager import ReplicaManager
+    from kraft.broker.serving.controller_channel import ControllerChannel
+    from kraft.broker.serving.dynamic_configs import DynamicConfigs
+    from kraft.broker.serving.gates import Gates
+    from kraft.broker.serving.metrics.metric_registry import Metrics
+    from kraft.broker.serving.turns import Steps
+    from kraft.quorum.publisher import MetadataPublisher
     from kraft.wire.request_meter import RequestMeter
     from kraft.wire.server import Request
 

@@ -16,32 +16,32 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
+from kraft.broker.api.fetch.metadata_topic import MetadataTopic
 from kraft.broker.api.table import HANDLERS
-from kraft.broker.node.auto_topics import AutoTopicCreation
+from kraft.broker.coordinator.auto_topics import AutoTopicCreation
+from kraft.broker.coordinator.group_coordinators import GroupCoordinators
+from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+from kraft.broker.coordinator.shard_driver import CoordinatorPorts
 from kraft.broker.node.broker import Broker
-from kraft.broker.node.controller_channel import ControllerChannel
-from kraft.broker.node.coordinator import GroupCoordinators
-from kraft.broker.node.coordinator_shard import CoordinatorPorts
 from kraft.broker.node.dispatch import LONG_REQUEST_BYTES, Dispatcher
-from kraft.broker.node.dynamic_configs import DynamicConfigs
-from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity
 from kraft.broker.node.leader_check import CHECK_MS, PURPOSE, LeaderCheck
 from kraft.broker.node.lifecycle import BrokerLifecycle
-from kraft.broker.node.metadata_topic import MetadataTopic
-from kraft.broker.node.metrics import Metrics
-from kraft.broker.node.producer_ids import ProducerIds
-from kraft.broker.node.replica_manager import ReplicaManager
+from kraft.broker.roles.replica_manager import ReplicaManager
+from kraft.broker.serving.controller_channel import ControllerChannel
+from kraft.broker.serving.dynamic_configs import DynamicConfigs
+from kraft.broker.serving.gates import Gates
+from kraft.broker.serving.metrics.metric_registry import Metrics
 from kraft.config import NodeConfig
 from kraft.control.features import SUPPORTED_FEATURES
+from kraft.controller.probes import Prober
 from kraft.image import Endpoint, ImageDelta, MetadataImage
 from kraft.node.peers import Peers
-from kraft.node.probes import Prober
-from kraft.node.publisher import MetadataPublisher
-from kraft.node.quorum import Quorum
+from kraft.quorum.publisher import MetadataPublisher
+from kraft.quorum.quorum import Quorum
 from kraft.seam import Address, Binding, BoundListener, Seam
 from kraft.wire.request_meter import RequestMeter
-from kraft.wire.rpc_cluster import RegisterBrokerRequest
+from kraft.wire.rpc.controller_messages import RegisterBrokerRequest
 from kraft.wire.server import ServerLimits
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kraft.broker.api.answers import answer_error
-from kraft.broker.node.connection_limits import ConnectionLimits
 from kraft.broker.node.request_partitions import request_partitions
-from kraft.broker.node.session import ANONYMOUS, Session
-from kraft.broker.node.turns import Steps, Turns
+from kraft.broker.serving.connection_limits import ConnectionLimits
+from kraft.broker.serving.request_versions import answer_error
+from kraft.broker.serving.session import ANONYMOUS, Session
+from kraft.broker.serving.turns import Steps, Turns
 from kraft.seam import CloseReason, HandleRevoked, InvariantError, Transport, WireError
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode

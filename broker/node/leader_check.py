@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kraft.control.probing import ProbeOutcome
+from kraft.control.brokers.probing import ProbeOutcome
 
 if TYPE_CHECKING:
+    from kraft.controller.probes import Prober
     from kraft.image import MetadataImage
-    from kraft.node.probes import Prober
 
 CHECK_MS = 30
 PURPOSE = "leader check"

@@ -20,10 +20,10 @@ import trio
 from kraft.broker.node.log_ends import LogEnds
 from kraft.node.peers import RequestFailed
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_cluster import HeartbeatRequest
+from kraft.wire.rpc.controller_messages import HeartbeatRequest
 
 if TYPE_CHECKING:
-    from kraft.broker.node.partition import Partition
+    from kraft.broker.partition.partition import Partition
     from kraft.config import NodeConfig
     from kraft.image import ImageDelta, MetadataImage
     from kraft.seam import Clock

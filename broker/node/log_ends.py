@@ -16,12 +16,12 @@ from uuid import UUID
 import trio
 
 from kraft.image.partitions import LEAF_PARTITIONS_MAX, NO_LEADER, PartitionState
-from kraft.wire.rpc_cluster import LOG_ENDS_MAX, LOG_EPOCHS_MAX, LogEndRow, LogEpochs
+from kraft.wire.rpc.controller_messages import LOG_ENDS_MAX, LOG_EPOCHS_MAX, LogEndRow, LogEpochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kraft.broker.node.partition import Partition
+    from kraft.broker.partition.partition import Partition
     from kraft.image import ImageDelta, MetadataImage
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.fetch import decode_fetch_request
-from kraft.wire.named_partitions import NamedPartition, named_partitions
+from kraft.wire.messages.fetch import decode_fetch_request
+from kraft.wire.messages.named_partitions import NamedPartition, named_partitions
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from kraft.broker.node.gates import Gates
 from kraft.broker.node.identity import NodeIdentity, open_identity
-from kraft.broker.node.metrics import Metrics
-from kraft.broker.serving.metrics.node import register_node_metrics
+from kraft.broker.node.node_metrics import register_node_metrics
+from kraft.broker.serving.gates import Gates
+from kraft.broker.serving.metrics.metric_registry import Metrics
 from kraft.broker.serving.metrics.rates import Rates
 from kraft.config import NodeConfig
-from kraft.node.controller import Controller
-from kraft.node.controller_node import ControllerListeners, run_controller
+from kraft.controller.controller import Controller
+from kraft.controller.controller_node import ControllerListeners, run_controller
 from kraft.node.peers import Peers
-from kraft.node.publisher import MetadataPublisher
-from kraft.node.quorum import Quorum
+from kraft.quorum.publisher import MetadataPublisher
+from kraft.quorum.quorum import Quorum
 from kraft.seam import InvariantError, Seam
 from kraft.wire.budget import MemoryBudget
 from kraft.wire.request_meter import RequestMeter

@@ -1,4 +1,4 @@
-"""A topic's rules for a produced batch, over the checks of `kraft.wire.record_validation`.
+"""A topic's rules for a produced batch, over the checks of `kraft.wire.records.validation`.
 
 Invariants: nothing is changed here. A refusal is for the whole batch. No batch is appended whose records were not
 walked.
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.record_header import (
+from kraft.wire.records.compression import Compression
+from kraft.wire.records.header import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -24,7 +24,7 @@ from kraft.wire.record_header import (
     BatchHeader,
     header_at,
 )
-from kraft.wire.record_validation import (
+from kraft.wire.records.validation import (
     CODEC_MAX,
     HEADERS_MAX,
     RECORDS_MAX,

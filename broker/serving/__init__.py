@@ -1,2 +1,2 @@
-"""Async: what serves the requests of a broker beside their handlers, and what it shows of itself. May import everything
-below kraft.broker, and its siblings."""
+"""Async: what every request needs beside its handler: sessions, gates, throttling, purgatory, limits, metrics. May
+import everything below kraft.broker, and its pure rooms; the other rooms for types alone."""

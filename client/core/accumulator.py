@@ -16,9 +16,9 @@ from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, Record
 from kraft.client.core.partition_queue import PartitionQueue
 from kraft.client.core.produce_errors import CERTAINLY_NOT_WRITTEN, VERDICTS, Verdict
 from kraft.client.core.records import DeliveryFailed, Headers, TopicPartition
-from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import BATCH_HEADER_BYTES
+from kraft.wire.records.compression import Compression
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, TopicPartition
-from kraft.wire.compression import Compression, compress
 from kraft.wire.records import (
     BATCH_HEADER_BYTES,
     BATCH_PREFIX_BYTES,
@@ -23,6 +22,7 @@ from kraft.wire.records import (
     pack_header,
     write_crc,
 )
+from kraft.wire.records.compression import Compression, compress
 from kraft.wire.varints import encode_unsigned
 
 RECORD_BYTES_MAX_BESIDE_CONTENT = 36

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from kraft.client.core.durations import parse_iso_duration_ms
 from kraft.seam import Address
-from kraft.wire.compression import Compression
+from kraft.wire.records.compression import Compression
 
 ACKS = MappingProxyType({"all": -1, "-1": -1, "1": 1, "0": 0})
 INT32_MAX = (1 << 31) - 1

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kraft.client.core.records import TopicPartition
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from kraft.wire.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 SESSION_ERRORS = frozenset(
     {

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from kraft.client.core.records import ConsumerRecord, Headers, TopicPartition
 from kraft.seam import WireError
-from kraft.wire.control_records import ControlRecordType, decode_control
 from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, check_crc, iter_blocks, open_records, read_header
+from kraft.wire.records.control_records import ControlRecordType, decode_control
 from kraft.wire.varints import read_unsigned, read_unsigned_long
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024

@@ -19,10 +19,10 @@ from kraft.seam import Address, Buffer, FileRange
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchRequest, encode_fetch_request
-from kraft.wire.fetch_response import decode_fetch_response
-from kraft.wire.produce import FIRST_VERSION_WITH_TOPIC_ID, decode_produce_response, encode_produce_request
-from kraft.wire.tagged import CurrentLeader
+from kraft.wire.messages.fetch import FetchRequest, encode_fetch_request
+from kraft.wire.messages.fetch_response import decode_fetch_response
+from kraft.wire.messages.produce import FIRST_VERSION_WITH_TOPIC_ID, decode_produce_response, encode_produce_request
+from kraft.wire.messages.tagged import CurrentLeader
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from kraft.client.metadata_log.history import History
 from kraft.image import ImageBuilder, MetadataImage, ReplayFailed, UnknownEvent
 from kraft.image.encoded import apply_encoded
 from kraft.seam import WireError
+from kraft.storage.indexes.offset_index import ENTRY as INDEX_ENTRY
 from kraft.storage.log_names import METADATA_TOPIC
-from kraft.storage.offset_index import ENTRY as INDEX_ENTRY
 from kraft.storage.snapshots import SnapshotId
 from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 

@@ -42,24 +42,24 @@ _LAUNCH_CODES = MappingProxyType(
 
 _VERBS = MappingProxyType(
     {
-        "up": "cluster",
-        "down": "cluster",
-        "status": "cluster",
-        "logs": "cluster",
-        "kill": "cluster",
-        "stop": "cluster",
-        "start": "cluster",
-        "pause": "cluster",
-        "resume": "cluster",
-        "run": "run",
-        "rolling-restart": "rolling",
-        "node": "node",
+        "up": "local.cluster_verbs",
+        "down": "local.cluster_verbs",
+        "status": "local.cluster_verbs",
+        "logs": "local.cluster_verbs",
+        "kill": "local.cluster_verbs",
+        "stop": "local.cluster_verbs",
+        "start": "local.cluster_verbs",
+        "pause": "local.cluster_verbs",
+        "resume": "local.cluster_verbs",
+        "run": "local.run_program",
+        "rolling-restart": "local.rolling",
+        "node": "local.node",
         "cluster": "inspection",
         "logdirs": "inspection",
         "apis": "inspection",
         "unregister": "inspection",
-        "produce": "produce",
-        "consume": "consume",
+        "produce": "records.produce",
+        "consume": "records.consume",
         "console": "console",
         "completion": "completion",
     }
@@ -73,19 +73,19 @@ _FAMILIES = MappingProxyType(
     {
         "topics": "topics",
         "brokers": "brokers",
-        "partitions": "partitions",
+        "partitions": "partitions.partition_verbs",
         "configs": "configs",
         "features": "features",
         "quorum": "quorum",
-        "groups": "groups",
-        "perf": "perf",
+        "groups": "groups.group_verbs",
+        "perf": "records.perf",
         "metadata": "metadata",
         "storage": "storage",
         "log": "log_files",
-        "fault": "fault",
+        "fault": "local.fault",
         "sim": "sim",
         "chaos": "chaos",
-        "spark": "spark",
+        "spark": "spark.spark_verbs",
     }
 )
 """The module of each family of verbs; its `app` holds them."""
@@ -150,7 +150,7 @@ def options(
     if version:
         from importlib.metadata import version as installed_version
 
-        from kraft.wire.record_validation import WALK_IS_COMPILED
+        from kraft.wire.records.validation import WALK_IS_COMPILED
 
         print(f"kraft {installed_version('pykraft')}")
         how = "compiled" if WALK_IS_COMPILED else "interpreted (faster if installed with a C compiler)"

@@ -8,7 +8,6 @@ import typer
 
 from kraft.deploy.cli.completing import complete_broker
 from kraft.deploy.cli.connection import Connection, over_network, refuse_options_before
-from kraft.deploy.cli.draining import DrainPlan, carry_out, find_drain_plan
 from kraft.deploy.cli.output import (
     CommandFailed,
     JsonOption,
@@ -19,6 +18,7 @@ from kraft.deploy.cli.output import (
     show,
     warn,
 )
+from kraft.deploy.cli.partitions.draining import DrainPlan, carry_out, find_drain_plan
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, ClusterDescription, PartitionDescription, TopicDescription

@@ -27,7 +27,7 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
 
 def complete_codec(incomplete: str) -> list[str]:
     """Codecs of batches."""
-    from kraft.wire.compression import Compression
+    from kraft.wire.records.compression import Compression
 
     return _beginning(incomplete, (codec.name.lower() for codec in Compression))
 

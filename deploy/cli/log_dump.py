@@ -13,13 +13,13 @@ from typing import Any
 from kraft.client.metadata_log.event_fields import event_fields, plain_fields
 from kraft.image.events import UnknownEvent, decode_event
 from kraft.seam import WireError
-from kraft.storage import offset_index, time_index, txn_index
+from kraft.storage.indexes import offset_index, time_index, txn_index
 from kraft.storage.log_names import METADATA_TOPIC, parse_partition_directory
-from kraft.storage.producer_snapshot import decode as decode_producer_snapshot
-from kraft.wire.compression import Compression
-from kraft.wire.control_records import decode_controls
-from kraft.wire.record_codec import Record, iter_batch
-from kraft.wire.record_header import BatchHeader, check_crc, iter_headers
+from kraft.storage.producers.snapshot_file import decode as decode_producer_snapshot
+from kraft.wire.records.batch_codec import Record, iter_batch
+from kraft.wire.records.compression import Compression
+from kraft.wire.records.control_records import decode_controls
+from kraft.wire.records.header import BatchHeader, check_crc, iter_headers
 
 Row = dict[str, Any]
 

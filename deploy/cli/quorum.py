@@ -140,7 +140,7 @@ def _tell(as_json: bool, node: int, text: str, *, is_voter: bool) -> None:
 
 
 def _parsed(text: str) -> Voter:
-    from kraft.node.bootstrap_voters import BadVoters, parse_initial_controllers
+    from kraft.quorum.bootstrap_voters import BadVoters, parse_initial_controllers
 
     try:
         voters = parse_initial_controllers(text)
@@ -155,7 +155,7 @@ def _parsed(text: str) -> Voter:
 def _configured(path: Path) -> Voter:
     """The controller of this configuration, with the directory id that it was formatted with."""
     from kraft.config import NodeConfig
-    from kraft.node.bootstrap_voters import BadVoters, standalone_voters
+    from kraft.quorum.bootstrap_voters import BadVoters, standalone_voters
     from kraft.storage.meta_properties import META_PROPERTIES, MetaProperties
 
     config = NodeConfig.parse(read_properties(path))

@@ -112,7 +112,7 @@ def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, 
     """What the bootstrap checkpoint will name; None for none. CommandFailed, ConfigError."""
     import random
 
-    from kraft.node.bootstrap_voters import (
+    from kraft.quorum.bootstrap_voters import (
         BadVoters,
         parse_initial_controllers,
         require_choice,
@@ -148,7 +148,7 @@ def _format(
     from kraft.broker.node.identity import format_directories
     from kraft.deploy.cli.admin import run_async
     from kraft.deploy.launch.layout import new_cluster_id
-    from kraft.node.bootstrap_voters import require_fitting, write_bootstrap_checkpoint
+    from kraft.quorum.bootstrap_voters import require_fitting, write_bootstrap_checkpoint
     from kraft.runtime import open_seam
     from kraft.seam import DiskError
     from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties

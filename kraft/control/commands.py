@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.control.decision import ANONYMOUS, Requester
-from kraft.control.drafts import TopicDraft
 from kraft.control.replies import AlteredPartitionReply
+from kraft.control.topics.drafts import TopicDraft
 from kraft.image import Endpoint, FeatureRange
 
 

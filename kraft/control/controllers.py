@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.control.commands import ActivateController, RegisterControllerCommand
-from kraft.control.configs import MIN_INSYNC_REPLICAS
+from kraft.control.configs.incremental import MIN_INSYNC_REPLICAS
 from kraft.control.decision import Context, Decision
 from kraft.control.features import bootstrap_feature_events, unsupported_feature
 from kraft.control.replies import RegisterControllerReply

@@ -11,27 +11,27 @@ from types import MappingProxyType
 from typing import Any
 
 from kraft.control import commands
-from kraft.control.assign_directories import decide_assign_directories
-from kraft.control.brokers import decide_register_broker, decide_unregister
-from kraft.control.configs import decide_incremental_alter_configs
+from kraft.control.brokers.assign_directories import decide_assign_directories
+from kraft.control.brokers.directories import decide_lose_directories
+from kraft.control.brokers.fencing import decide_fence
+from kraft.control.brokers.heartbeats import decide_elect_leaderless, decide_heartbeat, decide_shut_down
+from kraft.control.brokers.registration import decide_register_broker, decide_unregister
+from kraft.control.brokers.unregister import decide_unregister_broker
+from kraft.control.configs.incremental import decide_incremental_alter_configs
+from kraft.control.configs.legacy import decide_alter_configs
 from kraft.control.controllers import decide_activate, decide_register_controller
 from kraft.control.decision import Context, Decision
-from kraft.control.directories import decide_lose_directories
-from kraft.control.elections import decide_elect_leaders, decide_rebalance
 from kraft.control.features import decide_update_features
-from kraft.control.fencing import decide_fence
-from kraft.control.grow import decide_create_partitions, decide_rest_of_growth
-from kraft.control.heartbeats import decide_elect_leaderless, decide_heartbeat, decide_shut_down
-from kraft.control.isr import decide_alter_partition
-from kraft.control.legacy_configs import decide_alter_configs
-from kraft.control.producer_ids import decide_allocate_producer_ids
-from kraft.control.reassignments import (
+from kraft.control.partitions.elections import decide_elect_leaders, decide_rebalance
+from kraft.control.partitions.isr import decide_alter_partition
+from kraft.control.partitions.reassignments import (
     decide_alter_reassignments,
     decide_list_reassignments,
     decide_rest_of_reassignments,
 )
-from kraft.control.topics import decide_create_topics, decide_delete_topics, decide_rest_of_topics
-from kraft.control.unregister import decide_unregister_broker
+from kraft.control.producer_ids import decide_allocate_producer_ids
+from kraft.control.topics.create_delete import decide_create_topics, decide_delete_topics, decide_rest_of_topics
+from kraft.control.topics.grow import decide_create_partitions, decide_rest_of_growth
 from kraft.image import MetadataImage
 from kraft.wire.api_keys import ApiKey
 

@@ -1,2 +1,2 @@
-"""Async: the controller process, and the metadata observer that brokers and tools embed. May import everything below
-it, never kraft.runtime."""
+"""Async: what every node has, whatever its roles: connections to other nodes, loggers, injected reply faults. May
+import everything below it, never kraft.runtime."""

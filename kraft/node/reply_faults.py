@@ -13,8 +13,8 @@ import structlog
 import trio
 
 from kraft.seam import Chunk, Clock, CloseReason, InvariantError, WireError
-from kraft.wire.error_answers import error_answer
-from kraft.wire.named_partitions import NamedPartition
+from kraft.wire.messages.error_answers import error_answer
+from kraft.wire.messages.named_partitions import NamedPartition
 from kraft.wire.reply_policy import ReplyAction, ReplyPolicy, ReplyRule, api_name
 from kraft.wire.server import Request
 

@@ -17,7 +17,7 @@ from kraft.raft.state import Follower, Hurry, Leader, Prospective, Unattached
 from kraft.raft.transitions import to_follower, to_unattached, vote_for
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,

@@ -20,7 +20,7 @@ from kraft.raft.transitions import (
     to_unattached_same_epoch,
 )
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import VoteRequest, VoteResponse
+from kraft.wire.rpc.quorum_messages import VoteRequest, VoteResponse
 
 
 def start_round(core: Core) -> None:

@@ -27,7 +27,7 @@ from kraft.raft.settings import EPOCH_MAX, RaftSettings
 from kraft.raft.state import NEVER, FetchLoop, Hurry, Leader, Resigned, Role, Sent, Unattached
 from kraft.seam import Address, Random
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import HOST_CHARACTERS_MAX, QuorumRequest, QuorumResponse
+from kraft.wire.rpc.quorum_messages import HOST_CHARACTERS_MAX, QuorumRequest, QuorumResponse
 
 Response = TypeVar("Response", bound=QuorumResponse)
 

@@ -17,7 +17,7 @@ from kraft.raft.state import Follower, Leader, Prospective, Unattached
 from kraft.raft.transitions import to_follower, to_unattached
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import QuorumResponse
+from kraft.wire.rpc.quorum_messages import QuorumResponse
 
 ERRORS_TO_LEARN_FROM = frozenset(
     {

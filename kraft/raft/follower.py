@@ -17,7 +17,7 @@ from kraft.raft.state import NEVER, Download, Follower, Hurry, Prospective, Role
 from kraft.raft.transitions import resume_following
 from kraft.seam import InvariantError, require
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     MetadataFetchRequest,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kraft.raft.identity import VoterSet
 from kraft.raft.log_view import BatchSummary, SnapshotId
-from kraft.wire.rpc_quorum import QuorumRequest, QuorumResponse
+from kraft.wire.rpc.quorum_messages import QuorumRequest, QuorumResponse
 
 
 class Failure(Enum):

@@ -28,7 +28,7 @@ from kraft.raft.transitions import refuse_fetch, to_resigned
 from kraft.raft.votes import majority_of, majority_offset
 from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchSnapshotRequest,

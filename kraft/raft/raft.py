@@ -45,7 +45,7 @@ from kraft.raft.state import (
 )
 from kraft.raft.timers import next_deadline, tick
 from kraft.seam import Address, InvariantError, Random
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,

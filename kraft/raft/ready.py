@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kraft.raft.identity import ReplicaKey, VoterSet
 from kraft.raft.log_view import BatchSummary, SnapshotId
 from kraft.seam import Address
-from kraft.wire.rpc_quorum import FetchSnapshotResponse, MetadataFetchResponse, QuorumRequest, QuorumResponse
+from kraft.wire.rpc.quorum_messages import FetchSnapshotResponse, MetadataFetchResponse, QuorumRequest, QuorumResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from uuid import UUID
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.log_view import SnapshotId
 from kraft.raft.votes import Tally
-from kraft.wire.rpc_quorum import MetadataFetchRequest, QuorumRequest
+from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, QuorumRequest
 
 NEVER = 1 << 62
 """A deadline that does not come."""

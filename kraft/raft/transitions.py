@@ -22,7 +22,7 @@ from kraft.raft.state import (
 from kraft.raft.votes import Tally
 from kraft.seam import Address, require
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import MetadataFetchResponse
+from kraft.wire.rpc.quorum_messages import MetadataFetchResponse
 
 
 def to_unattached(core: Core, epoch: int) -> None:

@@ -21,8 +21,8 @@ from kraft.storage.handles import ColdRead, FileCache, HandleNeed
 from kraft.storage.log_config import LogConfig
 from kraft.storage.log_names import SNAPSHOT_SUFFIX, offset_name
 from kraft.storage.markers import Marker, read_marker
-from kraft.storage.producer_snapshot import encode as encode_producers
-from kraft.storage.producers import ProducerStates
+from kraft.storage.producers.producer_state import ProducerStates
+from kraft.storage.producers.snapshot_file import encode as encode_producers
 from kraft.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from kraft.storage.sync_plan import RolledSegment
 from kraft.wire.records import (

@@ -13,21 +13,21 @@ from kraft.seam import Disk, StorageCorrupt
 from kraft.storage import leftovers
 from kraft.storage.epochs import EpochCache
 from kraft.storage.handles import FileCache, read_through
+from kraft.storage.indexes.offset_index import ENTRY as OFFSET_ENTRY
+from kraft.storage.indexes.time_index import ENTRY as TIME_ENTRY
+from kraft.storage.indexes.txn_index import AbortedTransaction
 from kraft.storage.log_config import LogConfig
 from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, PARTITION_METADATA
-from kraft.storage.offset_index import ENTRY as OFFSET_ENTRY
-from kraft.storage.producer_loading import (
+from kraft.storage.producers.producer_state import ProducerStates
+from kraft.storage.producers.state_loading import (
     apply_to,
     load_producers,
     remove_snapshots,
     remove_stray_snapshots,
     write_snapshot,
 )
-from kraft.storage.producers import ProducerStates
 from kraft.storage.recovery import Damage, RecoveryReport, SegmentScan, require_torn
 from kraft.storage.segment import Segment
-from kraft.storage.time_index import ENTRY as TIME_ENTRY
-from kraft.storage.txn_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from kraft.storage.log import Log

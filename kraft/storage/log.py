@@ -319,7 +319,7 @@ class Log(AppendableLog):
         self.update_high_watermark(other.high_watermark)
 
     def put_segments(self, segments: list[Segment]) -> None:
-        """Replace the list as a whole (`replace.Replacement`); the active segment stays."""
+        """Replace the list as a whole (`compaction.replacement.Replacement`); the active segment stays."""
         require(segments[-1] is self.active, "the active segment stays")
         self.segments = segments
 

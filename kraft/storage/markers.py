@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kraft.seam import Buffer
-from kraft.wire.control_records import ControlRecordType, decode_control
 from kraft.wire.records import ATTRIBUTE_CONTROL, BatchHeader
+from kraft.wire.records.control_records import ControlRecordType, decode_control
 
 
 class Marker(NamedTuple):

@@ -16,8 +16,8 @@ from kraft.storage.handles import ColdRead, HandleNeed, SegmentGone, read_throug
 from kraft.storage.log_slice import LogSlice
 from kraft.storage.segment import NO_TIMESTAMP, Segment
 from kraft.storage.unreadable import UnreadableBatch
-from kraft.wire.record_rewriting import scan_records
 from kraft.wire.records import BatchHeader, check_crc, iter_blocks
+from kraft.wire.records.rewriting import scan_records
 
 if TYPE_CHECKING:
     from kraft.storage.log import Log

@@ -12,10 +12,10 @@ from struct import Struct
 
 from kraft.seam import Disk, StorageCorrupt, WireError
 from kraft.storage.handles import FileCache, Handle
+from kraft.storage.indexes.offset_index import OffsetIndex
+from kraft.storage.indexes.time_index import TimeIndex
+from kraft.storage.indexes.txn_index import TxnIndex
 from kraft.storage.log_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, offset_name
-from kraft.storage.offset_index import OffsetIndex
-from kraft.storage.time_index import TimeIndex
-from kraft.storage.txn_index import TxnIndex
 from kraft.wire.records import BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, MAGIC, BatchHeader, read_header
 
 RECENT_BOUNDARIES_MAX = 512

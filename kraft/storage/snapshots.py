@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kraft.seam import Disk, File, StorageCorrupt, WireError
 from kraft.storage.recovery import SegmentScan
-from kraft.wire.control_records import ControlRecord, ControlRecordType, decode_controls, encode_control
 from kraft.wire.records import BatchHeader, decode_values, encode_values
+from kraft.wire.records.control_records import ControlRecord, ControlRecordType, decode_controls, encode_control
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"

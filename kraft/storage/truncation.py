@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kraft.storage.handles import read_through
 from kraft.storage.loading import new_segment
 from kraft.storage.log_names import LEADER_EPOCH_CHECKPOINT
-from kraft.storage.producer_loading import load_producers, remove_snapshots
-from kraft.storage.producers import ProducerStates
+from kraft.storage.producers.producer_state import ProducerStates
+from kraft.storage.producers.state_loading import load_producers, remove_snapshots
 from kraft.storage.segment import Segment
 
 if TYPE_CHECKING:

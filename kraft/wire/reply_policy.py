@@ -17,9 +17,9 @@ from enum import Enum
 from typing import Any
 
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.error_answers import error_problem
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.named_partitions import NamedPartition
+from kraft.wire.messages.error_answers import error_problem
+from kraft.wire.messages.named_partitions import NamedPartition
 from kraft.wire.rpc import InternalKey
 
 DELAY_MS_MAX = 3_600_000

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kraft.seam.measures import Histogram
-from kraft.wire.answered_errors import answered_errors
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.answered_errors import answered_errors
 from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
 
 if TYPE_CHECKING:

@@ -193,7 +193,8 @@ class Fenced(Check):
 
 
 class CoordinatorsLead(Check):
-    """By what is in office at rest. An answer of one who is not in office any more is judged by `histories` (G3b)."""
+    """By what is in office at rest. An answer of one who is not in office any more is judged by
+    `metadata_histories` (G3b)."""
 
     id = "G6"
     statement = "who coordinates groups leads the partition that they are in"

@@ -20,8 +20,8 @@ class Judged:
     file: str
 
 
-_HISTORIES, _LAST_LOOK = "sim/check/client_histories.py", "sim/cluster/last_look.py"
-_RUN, _WORKLOAD = "sim/cluster/run.py", "sim/workload/workload.py"
+_HISTORIES, _LAST_LOOK = "sim/check/histories/client_histories.py", "sim/cluster/last_look.py"
+_RUN, _WORKLOAD = "sim/run/run.py", "sim/workload/workload.py"
 
 RUN_JUDGES: Mapping[str, Judged] = MappingProxyType(
     {
@@ -88,7 +88,7 @@ JUDGED_ELSEWHERE: Mapping[str, Elsewhere] = MappingProxyType(
         ),
         "D15": Elsewhere(
             "A request with another leader epoch than the leader's is refused, and changes nothing.",
-            "tests/data_plane/test_fetch.py, tests/protocol/test_error_answers.py",
+            "tests/broker/api/fetch/test_fetch.py, tests/protocol/test_error_answers.py",
         ),
         "D17": Elsewhere(
             "Compaction keeps the latest value of each key, in order and at its offset.",
@@ -111,13 +111,13 @@ JUDGED_ELSEWHERE: Mapping[str, Elsewhere] = MappingProxyType(
         "C6": Elsewhere("An answer goes to the request that it is for.", "tests/wire/test_client_connection.py"),
         "N2": Elsewhere(
             "A request may be cancelled anywhere.",
-            "tests/client_in_world/test_cancellation.py; nodes are killed anywhere",
+            "tests/client/test_cancellation.py; nodes are killed anywhere",
         ),
         "N4": Elsewhere(
             "What is sent is encoded, and decoded to the same.",
             "bytes pass between nodes, in a world too; tests/wire, tests/protocol",
         ),
-        "N6": Elsewhere("The same seed is the same run.", "kraft sim determinism, tests/cluster/test_trace_hashes.py"),
+        "N6": Elsewhere("The same seed is the same run.", "kraft sim determinism, tests/sim/run/test_trace_hashes.py"),
         "N7": Elsewhere(
             "The checks have seen what could have been wrong.",
             "one that has not is told as unknown, which a campaign of 30 seeds must not leave",

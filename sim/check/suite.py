@@ -19,7 +19,6 @@ from kraft.sim.check.failure_detection import (
 from kraft.sim.check.images import ImageEquality, ImageIsTheFold, PublicationOrder
 from kraft.sim.check.isr_changes import AlterPartitionPrecondition
 from kraft.sim.check.log_marks import BatchesFollowOn, MarksInOrder
-from kraft.sim.check.membership import Membership
 from kraft.sim.check.observations import (
     BatchWritten,
     BrokerRegistered,
@@ -53,15 +52,8 @@ from kraft.sim.check.partitions import (
 )
 from kraft.sim.check.prefix_deletion import OnlyCommittedPrefixesGo
 from kraft.sim.check.producers import NoSequenceTwice, ProducerEpochsRise, SequencesFollow
-from kraft.sim.check.raft_elections import (
-    ElectionSafety,
-    EpochsRise,
-    OneVotePerEpoch,
-    PersistBeforeReply,
-    PreVoteChangesNothing,
-    VoteRestriction,
-)
-from kraft.sim.check.raft_logs import (
+from kraft.sim.check.raft.candidacy import LeadersAreHeard, OnlyVotersStand
+from kraft.sim.check.raft.replicated_logs import (
     CommitRule,
     CommittedIsKept,
     HighWatermarkSanity,
@@ -73,7 +65,15 @@ from kraft.sim.check.raft_logs import (
     SnapshotSoundness,
     StateMachineSafety,
 )
-from kraft.sim.check.raft_roles import LeadersAreHeard, OnlyVotersStand
+from kraft.sim.check.raft.voter_sets import Membership
+from kraft.sim.check.raft.voting import (
+    ElectionSafety,
+    EpochsRise,
+    OneVotePerEpoch,
+    PersistBeforeReply,
+    PreVoteChangesNothing,
+    VoteRestriction,
+)
 from kraft.sim.check.reassignments import ReassignmentSafety
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.check.throttles import ThrottleSparesTheIsr

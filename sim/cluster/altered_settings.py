@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kraft.client.admin import ConfigOperation
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.rpc_cluster import ForwardRequest
+from kraft.wire.rpc.controller_messages import ForwardRequest
 
 
 class Setting(NamedTuple):

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from kraft.sim.check.observations import EndTold, Observation, ProducerIdGiven, TopicPartition
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.fetch import decode_fetch_request
-from kraft.wire.fetch_response import decode_fetch_response
 from kraft.wire.messages import decode_request, decode_response, request_header_version, response_header_version
+from kraft.wire.messages.fetch import decode_fetch_request
+from kraft.wire.messages.fetch_response import decode_fetch_response
 
 CLIENT_KEYS = frozenset({ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.INIT_PRODUCER_ID})
 LATEST = -1

@@ -9,8 +9,8 @@ from functools import partial
 
 import trio
 
-from kraft.broker.node.partition import Partition
 from kraft.broker.node.serve import serve
+from kraft.broker.partition.partition import Partition
 from kraft.image import MetadataImage
 from kraft.seam import DiskError, Seam
 from kraft.sim.check.observations import TopicPartition

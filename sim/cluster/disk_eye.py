@@ -37,8 +37,8 @@ from kraft.sim.cluster.shape import DATA_ROOT
 from kraft.sim.world.filesystem import SECTOR_BYTES, Directory, Inode
 from kraft.sim.world.host import Host
 from kraft.storage.snapshots import SnapshotId
-from kraft.wire.control_records import ControlRecordType, decode_controls
 from kraft.wire.records import BatchHeader, check_crc, iter_headers
+from kraft.wire.records.control_records import ControlRecordType, decode_controls
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"

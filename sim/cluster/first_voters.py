@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kraft.node.bootstrap_voters import write_bootstrap_checkpoint
+from kraft.quorum.bootstrap_voters import write_bootstrap_checkpoint
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address, Disk
 from kraft.sim.cluster.shape import CLUSTER_ID, CONTROLLER_PORT, ClusterShape, host_name

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.node.partition import Partition
+from kraft.broker.partition.partition import Partition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.world.filesystem import Directory, Inode
 from kraft.sim.world.host import Host
+from kraft.storage.indexes.offset_index import ENTRY as INDEX_ENTRY
 from kraft.storage.log import Log
-from kraft.storage.offset_index import ENTRY as INDEX_ENTRY
-from kraft.storage.producers import ProducerStates
+from kraft.storage.producers.producer_state import ProducerStates
 from kraft.wire.records import BatchHeader, iter_headers
 
 STOP_MS_MAX = 5_000

@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kraft.broker.node.partition import Partition
-from kraft.broker.node.replication_quota import ReplicationQuota
 from kraft.broker.node.serve import Node
+from kraft.broker.partition.partition import Partition
+from kraft.broker.partition.replication_quota import ReplicationQuota
 from kraft.broker.replica.leader import LeaderState
 from kraft.control import AlterPartition, Decision, FenceBrokers, FenceCause
+from kraft.controller.command_queue import NOBODY, Waiter
+from kraft.controller.controller import Controller
 from kraft.image import MetadataImage
 from kraft.image.dump import Digester
 from kraft.image.events import PartitionChange
 from kraft.image.image import EMPTY_IMAGE
 from kraft.image.partitions import PartitionState
-from kraft.node.controller import Controller
-from kraft.node.controller_commands import NOBODY, Waiter
-from kraft.node.publisher import PreparedImage
+from kraft.quorum.publisher import PreparedImage
 from kraft.raft.identity import VoterSet
 from kraft.raft.raft import Raft
 from kraft.raft.state import Leader

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from uuid import UUID
 
-from kraft.broker.node.partition import Partition
-from kraft.broker.node.partition_states import Transition
 from kraft.broker.node.serve import Node
+from kraft.broker.partition.partition import Partition
+from kraft.broker.partition.partition_states import Transition
 from kraft.config import topic_value
 from kraft.image import ConfigResourceType, MetadataImage
 from kraft.seam import CloseReason, DialOutcome, Peer
@@ -45,7 +45,7 @@ from kraft.sim.cluster.wire_eye import ProducedBatch, WireEye
 from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.world import World
 from kraft.storage.log_dir import CLEAN_SHUTDOWN
-from kraft.wire.rpc_cluster import ForwardRequest, HeartbeatRequest
+from kraft.wire.rpc.controller_messages import ForwardRequest, HeartbeatRequest
 
 STEADY_MS = 100
 """A voter has contact if its fetches of this epoch were handled for so long, on one connection that still stands."""

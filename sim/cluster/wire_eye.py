@@ -33,17 +33,17 @@ from kraft.sim.world.endpoint import Endpoint
 from kraft.sim.world.streams import Stream
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.client import ClientConnection
-from kraft.wire.produce import decode_produce_request, decode_produce_response
+from kraft.wire.messages.produce import decode_produce_request, decode_produce_response
 from kraft.wire.records import read_header
 from kraft.wire.rpc import InternalKey, decode_rpc, decode_rpc_request, decode_rpc_response
-from kraft.wire.rpc_cluster import (
+from kraft.wire.rpc.controller_messages import (
     ForwardRequest,
     HeartbeatRequest,
     IdentifyResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
 )
-from kraft.wire.rpc_quorum import FetchSnapshotRequest, MetadataFetchRequest, VoteRequest, VoteResponse
+from kraft.wire.rpc.quorum_messages import FetchSnapshotRequest, MetadataFetchRequest, VoteRequest, VoteResponse
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kraft.sim.cores.runs import KNOWN_CHECKS, RAFT, CoresRun, CoresSettings, run_seed
-from kraft.sim.processes import Died, in_processes
+from kraft.sim.seed_processes import Died, in_processes
 
 LARGE_SEEDS = 30
 """A campaign of so many seeds must leave no check unknown."""

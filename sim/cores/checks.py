@@ -15,7 +15,7 @@ from kraft.raft.raft import Raft
 from kraft.raft.ready import Leadership
 from kraft.raft.state import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from kraft.sim.cores.witness import Memory, Witness
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     FetchSnapshotRequest,
     MetadataFetchRequest,
     MetadataFetchResponse,

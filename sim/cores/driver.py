@@ -1,7 +1,7 @@
 """Raft cores on a heap of events: their lives, disks and messages. Messages are late, lost and cut; disks
 lose what is not synced.
 
-A core is driven as `kraft.node` drives it: a `Ready` is carried out in its order, the quorum state is durable before
+A core is driven as `kraft.quorum` drives it: a `Ready` is carried out in its order, the quorum state is durable before
 anything is said, and no input is stepped while it is being written. Every input to a core is one step.
 """
 
@@ -49,7 +49,7 @@ from kraft.sim.cores.checks import Checks
 from kraft.sim.cores.heap import EventHeap
 from kraft.sim.cores.node import Entry, LogStart, Node, Snapshot, Waiting
 from kraft.sim.cores.witness import Witness
-from kraft.wire.rpc_quorum import FetchSnapshotResponse, QuorumResponse
+from kraft.wire.rpc.quorum_messages import FetchSnapshotResponse, QuorumResponse
 
 CLUSTER = "sim-cluster"
 ANSWER_BATCHES_MAX = 60

@@ -10,7 +10,7 @@ from kraft.raft.inputs import Input
 from kraft.raft.log_view import SnapshotId
 from kraft.raft.raft import Raft
 from kraft.raft.ready import Leadership
-from kraft.wire.rpc_quorum import QuorumRequest, QuorumResponse
+from kraft.wire.rpc.quorum_messages import QuorumRequest, QuorumResponse
 
 if TYPE_CHECKING:
     from kraft.sim.cores.driver import Driver

@@ -33,7 +33,7 @@ from kraft.sim.nemesis.plan import (
     Plan,
     allows,
 )
-from kraft.wire.compression import Compression
+from kraft.wire.records.compression import Compression
 
 COMPRESSIONS = tuple(codec.name.lower() for codec in Compression)
 _TOO_LONG = f"it must not be beyond PLAN_MS_MAX, {PLAN_MS_MAX:,} ms (a day)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kraft.sim.cluster.shrink import describe
+from kraft.sim.run.shrink import describe
 from kraft.sim.story.chart import COLOURS, MARKS, Chart
 from kraft.sim.story.lanes import lanes_of
 from kraft.sim.story.story import HeldBatch, Story

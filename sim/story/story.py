@@ -14,9 +14,9 @@ from kraft.sim.check.invariants import RUN_JUDGES
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.run import ClusterRun, RunSettings, Signature
 from kraft.sim.nemesis.plan import Plan
-from kraft.sim.nemesis.plan_file import Recorded
+from kraft.sim.run.plan_file import Recorded
+from kraft.sim.run.run import ClusterRun, RunSettings, Signature
 
 BATCHES_SHOWN = 8
 NODE_FACTS = frozenset(

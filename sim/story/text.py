@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kraft.sim.cluster.chronicle import DOWN, REGISTRATION, UP, Chronicle, Event
-from kraft.sim.cluster.shrink import describe
+from kraft.sim.run.shrink import describe
 from kraft.sim.story.story import HeldBatch, HeldLog, Story
 
 Line = tuple[int, str]

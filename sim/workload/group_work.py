@@ -17,9 +17,9 @@ from typing import Any
 
 import trio
 
+from kraft.broker.coordinator.shard_driver import CoordinatorShard, ShardState
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import decode_entry
-from kraft.broker.node.coordinator_shard import CoordinatorShard, ShardState
 from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES, Link
 from kraft.seam import Address

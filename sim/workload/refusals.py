@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kraft.broker.node.repeated_reads import AGAIN_MAX
+from kraft.broker.partition.repeated_reads import AGAIN_MAX
 from kraft.image import PartitionState
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster

@@ -3,8 +3,9 @@ they are told can be judged (R20, G3b): they create topics, delete them, let the
 commit and fetch offsets of groups that have no members.
 
 Each request is sent once at most, and noted from its call to its return; what the notes mean stands in
-kraft.sim.check.histories. In the end, when all is well, everything is read once more: else what was lost at last would
-only not have been seen. The plan changes names every while, for a history must stay short to be judged.
+kraft.sim.check.histories.metadata_histories. In the end, when all is well, everything is read once more: else what was
+lost at last would only not have been seen. The plan changes names every while, for a history must stay short to be
+judged.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
 from kraft.broker.group.placement import partition_of
-from kraft.broker.node.coordinator_topic import OFFSETS_TOPIC
 from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.seam import Address
-from kraft.sim.check.histories import HistoryChecks, OffsetHistory, TopicHistory, calls_of_request
-from kraft.sim.check.linearizability import Call, parted
-from kraft.sim.check.metadata_models import Answer, Create, Delete, Grow, Read, Write
+from kraft.sim.check.histories.linearizability import Call, parted
+from kraft.sim.check.histories.metadata_histories import HistoryChecks, OffsetHistory, TopicHistory, calls_of_request
+from kraft.sim.check.histories.metadata_models import Answer, Create, Delete, Grow, Read, Write
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster

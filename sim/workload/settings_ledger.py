@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kraft.image import ConfigResourceType
-from kraft.sim.check.histories import HistoryChecks, SettingHistory
-from kraft.sim.check.linearizability import Call
-from kraft.sim.check.metadata_models import ABSENT, Read, Write
+from kraft.sim.check.histories.linearizability import Call
+from kraft.sim.check.histories.metadata_histories import HistoryChecks, SettingHistory
+from kraft.sim.check.histories.metadata_models import ABSENT, Read, Write
 from kraft.sim.cluster.altered_settings import Setting
 from kraft.sim.cluster.cluster import SimCluster
 

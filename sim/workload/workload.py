@@ -1,11 +1,11 @@
 """The clients of a run, and what they were promised: producers, a consumer that reads along, and a final reader. What
 they send, and when, is in the plan.
 
-In the end their history is judged as a whole (`kraft.sim.check.client_histories`): a record that was acknowledged with
-acks=all must be read by the final reader; a record of an idempotent producer is read once; whatever was read before is
-read again, at the same offset; a consumer skips nothing and goes back nowhere; what nobody sent is never read. The
-producer with acks=1 is promised nothing: it leaves tails in the logs of leaders that die. What small topics hold is
-judged like all else.
+In the end their history is judged as a whole (`kraft.sim.check.histories.client_histories`): a record that was
+acknowledged with acks=all must be read by the final reader; a record of an idempotent producer is read once; whatever
+was read before is read again, at the same offset; a consumer skips nothing and goes back nowhere; what nobody sent is
+never read. The producer with acks=1 is promised nothing: it leaves tails in the logs of leaders that die. What small
+topics hold is judged like all else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.seam import Seam
-from kraft.sim.check.client_histories import Dropped, Outcome, Poll, Reading, Send, judge
+from kraft.sim.check.histories.client_histories import Dropped, Outcome, Poll, Reading, Send, judge
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.plan import (

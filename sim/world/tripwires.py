@@ -2,8 +2,8 @@
 first wire that is touched ends the run, whoever swallows what it raises.
 
 Only what code calls through a module's attribute is caught; a name imported earlier is not, nor `datetime.now`, which
-is a method in C. For the code of this project a test of its syntax forbids both (tests/world/test_banned_calls.py). The
-import contracts and the determinism tests are the other two nets.
+is a method in C. For the code of this project a test of its syntax forbids both
+(tests/architecture/test_banned_calls.py). The import contracts and the determinism tests are the other two nets.
 """
 
 from __future__ import annotations

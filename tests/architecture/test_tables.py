@@ -12,7 +12,7 @@ import pytest
 
 import kraft
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
-from tests.tables import replace_row, shown_as
+from tests.stages.tables import replace_row, shown_as
 
 ROOT = Path(kraft.__file__).parent
 MUTABLE = (dict, list, set, bytearray)

@@ -14,7 +14,7 @@ from typing import Any
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey, is_flexible, response_header_version
 from kraft.wire.rpc import RpcMessage, decode_rpc_response, encode_rpc
-from kraft.wire.rpc_cluster import ForwardRequest
+from kraft.wire.rpc.controller_messages import ForwardRequest
 
 CLIENT_ID = b"bench"
 TIMEOUT_S = 120.0

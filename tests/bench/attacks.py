@@ -29,14 +29,14 @@ import psutil
 
 from kraft.sim.chaos.hosts.leash import exit_on_signals
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.compression import Compression
-from kraft.wire.produce import encode_produce_request
+from kraft.wire.messages.produce import encode_produce_request
 from kraft.wire.records import Record, encode_batch
+from kraft.wire.records.compression import Compression
 from tests.bench import frames
 from tests.bench.frames import PRODUCE_VERSION
 from tests.bench.table import aligned, percentile
-from tests.clusters import LocalCluster, running
 from tests.fuzz.values import Words, internal_request
+from tests.stages.started_clusters import LocalCluster, running
 
 TOPIC = "polite"
 RATE = 200

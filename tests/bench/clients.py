@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from tests.bench.bare import Bulk
-from tests.clusters import LocalCluster
+from tests.stages.started_clusters import LocalCluster
 
 PAYLOADS = 1000
 PARTITION_RUN = 64

@@ -15,7 +15,7 @@ from tests.bench import clients
 from tests.bench.contest import Figures, Goal, Row
 from tests.bench.own import KILOBYTE, Amounts
 from tests.bench.table import percentile
-from tests.clusters import LocalCluster
+from tests.stages.started_clusters import LocalCluster
 
 PARTITIONS = 6
 COLD_MEGABYTES = 10_000

@@ -18,7 +18,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from tests.bench.admin import Admin, Refused
 from tests.bench.table import Line, percentile, render
-from tests.clusters import LocalCluster, running
+from tests.stages.started_clusters import LocalCluster, running
 
 COMMITS = 8_000
 PARTITIONS = 100

@@ -18,7 +18,7 @@ from tests.bench.admin import Refused
 from tests.bench.frames import RequestRefused
 from tests.bench.own import Amounts
 from tests.bench.table import aligned, number
-from tests.clusters import LocalCluster
+from tests.stages.started_clusters import LocalCluster
 
 OURS, KAFKA, BARE = "pykraft", "Apache Kafka", "bare loop"
 Figures = dict[str, float]

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.produce import ProduceSuccess, decode_produce_response, encode_produce_request
+from kraft.wire.messages.produce import ProduceSuccess, decode_produce_response, encode_produce_request
 from kraft.wire.records import Record, encode_batch
 
 PRODUCE_VERSION = 10

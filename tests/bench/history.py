@@ -16,8 +16,8 @@ from kraft.image.dump import encoded_dump
 from kraft.image.encoded import apply_encoded
 from kraft.image.events import PartitionChange
 from kraft.image.image import EMPTY_IMAGE
-from kraft.node.metadata_log import MetadataLog
-from kraft.node.quorum_settings import configured_voters, log_config
+from kraft.quorum.metadata_log import MetadataLog
+from kraft.quorum.node_settings import configured_voters, log_config
 from kraft.raft.log_view import SnapshotId
 from kraft.runtime import open_seam
 from kraft.wire.records import decode_batch, iter_headers

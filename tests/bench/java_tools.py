@@ -10,7 +10,7 @@ from kraft.sim.chaos.apache.kafka_files import TOOL_JVM, java
 from kraft.sim.chaos.hosts.leash import leashed
 from tests.bench.bare import Bulk
 from tests.bench.kafka import installed
-from tests.clusters import LocalCluster
+from tests.stages.started_clusters import LocalCluster
 
 SECONDS_MAX = 300
 BINARY_MEGABYTE: Final = 1.048576

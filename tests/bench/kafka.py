@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
-from tests.clusters import LocalCluster, held_folder
+from tests.stages.started_clusters import LocalCluster, held_folder
 
 SCRIPT = Path(__file__).parents[1] / "interop" / "kafka.sh"
 UP_SECONDS_MAX = 120

@@ -17,7 +17,7 @@ from kraft.sim.chaos.apache.kafka_layout import KafkaLayout
 from kraft.sim.chaos.apache.kafka_nodes import KafkaNodes
 from tests.bench.contest import KAFKA, Figures, Goal, Results, Row
 from tests.bench.kafka import free_port, installed, kafka_running, wait_serving
-from tests.clusters import LocalCluster, held_folder, launched, running
+from tests.stages.started_clusters import LocalCluster, held_folder, launched, running
 
 LESS = False
 GAP_TOPIC = "gap"

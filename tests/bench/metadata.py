@@ -24,7 +24,7 @@ from tests.bench.contest import Figures, Goal, Row
 from tests.bench.history import History
 from tests.bench.own import Amounts
 from tests.bench.table import Line, percentile, render
-from tests.clusters import KRAFT, LocalCluster, running
+from tests.stages.started_clusters import KRAFT, LocalCluster, running
 
 TOPICS_ONE_BY_ONE = 100
 TOPICS_IN_A_ROW = 500

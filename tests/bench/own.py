@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tests.bench import bare, chain, clients, frames
 from tests.bench.table import Line, percentile
-from tests.clusters import LocalCluster, running
+from tests.stages.started_clusters import LocalCluster, running
 
 PARTITIONS = 6
 KILOBYTE = 1000

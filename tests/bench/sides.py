@@ -21,7 +21,7 @@ from tests.bench import frames
 from tests.bench.contest import BARE, KAFKA, Contest, Results
 from tests.bench.kafka import kafka_running, pause, resume, wait_serving
 from tests.bench.own import Amounts
-from tests.clusters import LocalCluster, running
+from tests.stages.started_clusters import LocalCluster, running
 
 PATIENCE_MS = 3_600_000
 PATIENT = tuple(f"{key}={PATIENCE_MS}" for key in ("broker.session.timeout.ms", "replica.lag.time.max.ms"))

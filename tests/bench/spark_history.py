@@ -22,7 +22,7 @@ from kraft.client.spark.predicates import Bounds
 from kraft.client.spark.settings import TableSettings, When
 from kraft.client.spark.state import StateRequest
 from kraft.image import Event, encode_event, events
-from kraft.storage.offset_index import ENTRY
+from kraft.storage.indexes.offset_index import ENTRY
 from kraft.wire.records import encode_values
 
 PARTITIONS_A_TOPIC = 100

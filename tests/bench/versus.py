@@ -10,7 +10,7 @@ from tests.bench import bare, clients, cold, frames, java_tools, metadata
 from tests.bench.contest import Contest, Figures, Goal, Row
 from tests.bench.own import KILOBYTE, PARTITIONS, Alone, Amounts, Chains
 from tests.bench.table import percentile
-from tests.clusters import LocalCluster
+from tests.stages.started_clusters import LocalCluster
 
 LESS = False
 """Less is better."""

@@ -17,7 +17,7 @@ from tests.bugbank.matrix import render as render_matrix
 from tests.bugbank.mutation import Mutation
 from tests.bugbank.page import PAGE, render
 from tests.bugbank.refreshing import refresh
-from tests.cluster.test_clauses_of_failure_detection import CLAUSES
+from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
 
 
 def main() -> int:

@@ -16,16 +16,16 @@ from kraft.client.core.fetched import FetchPosition
 from kraft.client.core.records import DeliveryFailed
 from kraft.sim.world import World
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.control_records import ControlRecordType
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records.control_records import ControlRecordType
 from kraft.wire.reply_policy import ReplyAction
 from tests.bugbank.mutation import require
-from tests.client.test_assigned import A, arrive
-from tests.client.test_assigned import batch as consumer_batch
-from tests.client.test_fetched import batch, marker, values_of
-from tests.client.test_idempotence_against_a_model import STEPS, Play
-from tests.client_in_world.stage import Stage, run
-from tests.data_plane.plane import batch as plain_batch
+from tests.client.core.test_assigned import A, arrive
+from tests.client.core.test_assigned import batch as consumer_batch
+from tests.client.core.test_fetched import batch, marker, values_of
+from tests.client.core.test_idempotence_against_a_model import STEPS, Play
+from tests.stages.clients_in_world import Stage, run
+from tests.stages.plane import batch as plain_batch
 
 # the producer
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kraft.client.admin import Admin, NewTopic
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.run import RunSettings, run_seed
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import TOPIC
+from kraft.sim.run.run import RunSettings, run_seed
 from tests.bugbank.campaign import slow
 from tests.bugbank.mutation import Schedule
-from tests.cluster.stage import Story, kill_and_settle, play, produce, state_of, wait_whole
+from tests.stages.checked_cluster import Story, kill_and_settle, play, produce, state_of, wait_whole
 
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
 SHORT = FaultSettings(duration_ms=10_000)

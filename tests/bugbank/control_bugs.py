@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kraft.control import brokers, fencing, isr, plans
+from kraft.control.brokers import fencing
+from kraft.control.brokers import registration as brokers
 from kraft.control.commands import FenceBrokers
 from kraft.control.decide import COMMANDS
-from kraft.control.partition_change import Election
-from kraft.control.plans import Slice
+from kraft.control.partitions import isr, plans
+from kraft.control.partitions.partition_change import Election
+from kraft.control.partitions.plans import Slice
+from kraft.controller import command_queue as controller_commands
+from kraft.controller.command_queue import CommandLine
 from kraft.image import MetadataImage, events
-from kraft.node import controller_commands
-from kraft.node.controller_commands import CommandLine
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import control_schedules as play
 from tests.bugbank.mutation import bug

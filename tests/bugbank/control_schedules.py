@@ -14,13 +14,13 @@ from kraft.control import AllocateProducerIds, AlterPartition, BrokerHeartbeat, 
 from kraft.control.commands import PartitionProposal, ProposedMember, RegisterBrokerCommand
 from kraft.control.decision import BrokerSession
 from kraft.control.features import SUPPORTED_FEATURES
+from kraft.controller.command_queue import Waiter
 from kraft.image import Endpoint, MetadataImage, PartitionState, digest, replay
 from kraft.image.dump import dump
 from kraft.image.events import BrokerRegistrationChange, decode_event
-from kraft.node.controller_commands import Waiter
 from tests.bugbank.mutation import require
-from tests.control.cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id, topic_id
-from tests.controller.command_host import Host
+from tests.stages.command_host import Host
+from tests.stages.decided_cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id, topic_id
 
 BROKERS = (1, 2, 3, 4)
 

@@ -20,9 +20,9 @@ from kraft.client.group import Group
 from kraft.client.subscription import Topics
 from kraft.sim.world import World
 from kraft.wire.error_codes import ErrorCode
+from tests.broker.group.test_random_groups import Client, Trial
 from tests.bugbank.mutation import Violation, require
-from tests.group.bench import GROUP, Bench
-from tests.group.test_random_groups import Client, Trial
+from tests.stages.group_bench import GROUP, Bench
 
 RETENTION_MS = 60_000
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kraft.seam import File
-from kraft.sim.check import client_histories
+from kraft.sim.check.histories import client_histories
 from kraft.sim.check.partitions import Damage
 from kraft.sim.cores.core_alone import CoreAlone
 from kraft.sim.cores.node import Node

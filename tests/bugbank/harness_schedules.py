@@ -14,11 +14,12 @@ from kraft.sim.world.world import Deadlock
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank.judging import judge
 from tests.bugbank.mutation import MUTATIONS, Violation, require
-from tests.check.test_each_check_can_fail import CASES, run
-from tests.cluster.test_judge import CANARIES, finished
 from tests.raft.test_core_alone import left_alone
 from tests.raft.test_fast_elections import settled
-from tests.world import scenario, test_links_and_clocks
+from tests.sim.check.test_each_check_can_fail import CASES, run
+from tests.sim.workload.test_judge import CANARIES, finished
+from tests.sim.world import test_links_and_clocks
+from tests.stages import world_scenario as scenario
 
 PLACE = ("orders", 0)
 

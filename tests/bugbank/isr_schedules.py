@@ -10,8 +10,8 @@ from kraft.broker.replica.leader import LeaderState
 from kraft.image.partitions import PartitionState
 from kraft.storage.epochs import UNDEFINED, EpochCache
 from kraft.wire.error_codes import ErrorCode
+from tests.broker.replica.test_leader_against_a_twin import Disagreement, run_steps
 from tests.bugbank.mutation import Violation, require
-from tests.replica.test_leader_against_a_twin import Disagreement, run_steps
 
 LAG_MS = 1_000
 REPLICAS = (1, 2, 3)

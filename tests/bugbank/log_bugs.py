@@ -8,10 +8,10 @@ from typing import Any
 
 from kraft.seam import DiskError
 from kraft.storage import appending, loading, reading, recovery, snapshots, sync_plan
-from kraft.storage.cleaner_transactions import CleanedTransactions
+from kraft.storage.compaction.transaction_state import CleanedTransactions
 from kraft.storage.epochs import EpochCache
 from kraft.storage.handles import Handle
-from kraft.storage.producers import ProducerEntry, ProducerStates
+from kraft.storage.producers.producer_state import ProducerEntry, ProducerStates
 from kraft.storage.sync_plan import SyncPlan
 from tests.bugbank import log_schedules as play
 from tests.bugbank.mutation import bug

@@ -12,12 +12,12 @@ from kraft.sim.world.incarnation import Incarnation
 from kraft.storage.append import AppendOrigin, AppendRefused
 from kraft.storage.log import LogConfig
 from kraft.storage.snapshots import SnapshotId, SnapshotStore
-from kraft.wire.record_header import BATCH_HEADER_BYTES
 from kraft.wire.records import read_header
+from kraft.wire.records.header import BATCH_HEADER_BYTES
 from tests.bugbank.mutation import Violation, require
+from tests.stages.batches import LOG, NOW_MS, batch, follow, lead, marker, open_log, read, read_all, sync
+from tests.stages.machine import FOLDER, Crash, DyingDisk, Machine
 from tests.storage import test_cleaner_transactions
-from tests.storage.batches import LOG, NOW_MS, batch, follow, lead, marker, open_log, read, read_all, sync
-from tests.storage.machine import FOLDER, Crash, DyingDisk, Machine
 from tests.storage.test_log_against_a_model import CONFIG, Run, describe
 
 BATCHES_REMEMBERED = 5

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kraft.broker.node import log_cutting, log_opening
-from kraft.broker.node.log_opening import OpenJob
+from kraft.broker.logs import opening_queue as log_opening
+from kraft.broker.logs import truncation as log_cutting
+from kraft.broker.logs.opening_queue import OpenJob
 from kraft.image.dump import encoded_dump
-from kraft.node.metadata_log import MetadataLog
-from kraft.node.publisher import SNAPSHOT_CHUNK_EVENTS, MetadataPublisher
-from kraft.node.quorum_driver import QuorumDriver
+from kraft.quorum.metadata_log import MetadataLog
+from kraft.quorum.publisher import SNAPSHOT_CHUNK_EVENTS, MetadataPublisher
+from kraft.quorum.raft_driver import QuorumDriver
 from tests.bugbank import cluster_schedules as play
 from tests.bugbank.mutation import bug
 from tests.bugbank.originals import Planting

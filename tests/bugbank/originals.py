@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.tables import replace_row
+from tests.stages.tables import replace_row
 
 DIGESTS = Path(__file__).parent / "digests.json"
 

@@ -10,7 +10,7 @@ from statistics import median
 from tests.bugbank.bank import NOT_OPEN
 from tests.bugbank.campaign import Kill, Verdict, name_of
 from tests.bugbank.mutation import Mutation
-from tests.cluster.test_clauses_of_failure_detection import CLAUSES
+from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
 
 PAGE = Path(__file__).parents[2] / "docs" / "bugbank.md"
 

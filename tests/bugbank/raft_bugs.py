@@ -11,7 +11,7 @@ from kraft.raft.inputs import ResponseReceived
 from kraft.raft.log_view import LogView
 from kraft.raft.ready import Truncate
 from kraft.raft.state import NEVER, Follower, Leader
-from kraft.wire.rpc_quorum import MetadataFetchResponse, VoteRequest
+from kraft.wire.rpc.quorum_messages import MetadataFetchResponse, VoteRequest
 from tests.bugbank import raft_schedules as play
 from tests.bugbank.mutation import bug
 from tests.bugbank.originals import Planting

@@ -12,10 +12,10 @@ from kraft.sim.cores.checks import Violation as RaftViolation
 from kraft.sim.cores.driver import Odds
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
-from kraft.wire.rpc_quorum import MetadataFetchRequest, MetadataFetchResponse
+from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, MetadataFetchResponse
 from tests.bugbank.mutation import Violation, require
-from tests.raft.single import A, Single
 from tests.raft.test_fast_elections import settled
+from tests.stages.single_core import A, Single
 
 HELD_PER_1000 = 40
 HELD_MS = (300, 6_000)

@@ -12,7 +12,7 @@ from tests.bugbank.mutation import Mutation
 from tests.bugbank.originals import Rotten, digest_now, is_test, planter_of, read_digests
 from tests.bugbank.page import PAGE
 from tests.bugbank.refreshing import exists
-from tests.cluster.test_clauses_of_failure_detection import CLAUSES
+from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
 
 QUICK = [
     mutation

@@ -21,7 +21,7 @@ from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioCluster
 from kraft.sim.chaos.scenarios.scenario_file import read_scenario
 from kraft.sim.chaos.targets import Target, own_target
 from kraft.sim.chaos.targets.own_target import OwnTarget
-from tests.deploy.clusters import Command
+from tests.stages.kraft_command import Command
 
 SEEDS = range(1, 40)
 EVERYTHING = read_scenario("everything")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.examples import COMMANDS, EXAMPLES
-from tests.deploy.clusters import Command
 from tests.interop.programs import install_tools
+from tests.stages.kraft_command import Command
 
 pytestmark = pytest.mark.interop
 ORDERS, PER_SECOND = 60, 60

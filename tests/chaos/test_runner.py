@@ -20,7 +20,7 @@ from kraft.sim.chaos.targets.own_target import OwnTarget
 from tests.chaos.chaos_command import Chaos
 from tests.chaos.hosts.privileges import needs_mounts
 from tests.chaos.hosts.test_clocks import needs_faketime
-from tests.deploy.clusters import Command
+from tests.stages.kraft_command import Command
 
 ONE_KILL = """
 title = "One kill"

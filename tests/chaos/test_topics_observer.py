@@ -18,7 +18,7 @@ from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History
 from kraft.sim.chaos.judge.anomalies import find_log_anomalies
 from kraft.sim.chaos.judge.operations import paired
-from kraft.sim.check.client_histories import INCONSISTENT_OFFSETS, VANISHED
+from kraft.sim.check.histories.client_histories import INCONSISTENT_OFFSETS, VANISHED
 
 TOPIC = "orders"
 CRC_AT, CRC_FROM = 17, 21

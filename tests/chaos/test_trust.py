@@ -26,7 +26,7 @@ from kraft.sim.chaos.scenarios.scenario_file import parse_scenario, read_scenari
 from kraft.sim.chaos.targets.own_target import OwnTarget
 
 ACKNOWLEDGED_BY_THE_LEADER_ALONE = """
-from kraft.broker.api import produce
+from kraft.broker.api.produce import handle_produce as produce
 produce.ACKS_ALL = None  # no request is of this kind, and those that wait for nobody are answered after the append
 """
 LEADER_LOST_BEHIND_A_CUT = """

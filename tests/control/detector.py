@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraft.control import FenceTarget
-from kraft.control.probing import (
+from kraft.control.brokers.probing import (
     BecameActive,
     BrokerKnown,
     ConnectionEnded,
@@ -17,7 +17,7 @@ from kraft.control.probing import (
     Tick,
 )
 from kraft.image import Endpoint
-from tests.control.cluster import incarnation_id
+from tests.stages.decided_cluster import incarnation_id
 
 SAME, OTHER, REFUSED, CLOSED, SILENT = ProbeOutcome
 

@@ -8,8 +8,8 @@ from kraft.control import AssignReplicasToDirs
 from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, directory_id, topic_id
 from tests.control.test_brokers import heartbeat
+from tests.stages.decided_cluster import Cluster, directory_id, topic_id
 
 ORDERS = topic_id(1)
 

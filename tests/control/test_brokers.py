@@ -17,7 +17,7 @@ from kraft.image.registrations import LOST_DIRECTORY
 from kraft.sim.cluster.sizes import SLICES, small_sizes
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id
+from tests.stages.decided_cluster import CLUSTER_ID, Cluster, directory_id, incarnation_id
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9999, "PLAINTEXT"),)
 

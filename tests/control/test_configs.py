@@ -10,8 +10,8 @@ from kraft.image import ConfigResourceType
 from kraft.image.events import ClearElr, PartitionChange
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, topic_id
-from tests.control.requests import altered
+from tests.stages.admin_requests import altered
+from tests.stages.decided_cluster import Cluster, topic_id
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kraft.control import RebalanceLeaders
-from kraft.control.elections import is_imbalanced
+from kraft.control.partitions.elections import is_imbalanced
 from kraft.image.events import PartitionChange
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, topic_id
-from tests.control.requests import elections
+from tests.stages.admin_requests import elections
+from tests.stages.decided_cluster import Cluster, topic_id
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -12,9 +12,9 @@ from kraft.image import Endpoint, FeatureRange
 from kraft.image.image import ELR_FEATURE, METADATA_VERSION_FEATURE
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import CLUSTER_ID, Cluster
-from tests.control.requests import feature_update
-from tests.tables import replace_row
+from tests.stages.admin_requests import feature_update
+from tests.stages.decided_cluster import CLUSTER_ID, Cluster
+from tests.stages.tables import replace_row
 
 NEWEST = max(METADATA_VERSIONS)
 OLDEST = min(METADATA_VERSIONS)

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget, plans
-from kraft.control import fencing as fencing_module
+from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
+from kraft.control.brokers import fencing as fencing_module
 from kraft.control.commands import START, Cursor
 from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX, LOOKS_PER_SLICE_MAX
+from kraft.control.partitions import plans
 from kraft.image import BatchBuilder, MetadataImage, PartitionState
 from kraft.image.events import BrokerRegistrationChange, Config, Partition, PartitionChange, RemoveTopic, Topic
 from kraft.wire.api_keys import ApiKey
-from tests.control.cluster import Cluster, topic_id
-from tests.control.requests import new_topic
+from tests.stages.admin_requests import new_topic
+from tests.stages.decided_cluster import Cluster, topic_id
 
 
 def target(cluster: Cluster, broker_id: int, **changed: Any) -> FenceTarget:

@@ -13,7 +13,7 @@ from kraft.image import RecoveryState
 from kraft.image.events import BrokerRegistrationChange, Partition, PartitionChange
 from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, directory_id, topic_id
+from tests.stages.decided_cluster import Cluster, directory_id, topic_id
 
 
 def cluster_of_three() -> Cluster:

@@ -10,8 +10,7 @@ from kraft.control.decision import EVENTS_PER_COMMAND_MAX
 from kraft.image.events import Partition
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
-from tests.control.cluster import Cluster, node_config, topic_id
-from tests.control.requests import (
+from tests.stages.admin_requests import (
     altered,
     deleted,
     elections,
@@ -21,6 +20,7 @@ from tests.control.requests import (
     part,
     reassigned,
 )
+from tests.stages.decided_cluster import Cluster, node_config, topic_id
 
 BROKERS = (1, 2, 3)
 ILLEGAL = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.control.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
+from kraft.control.partitions.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
 from kraft.image import PartitionState, RecoveryState
 from kraft.image.events import PartitionChange
 from kraft.image.partitions import NO_LEADER
 from kraft.image.replay import changed_partition
-from tests.control.cluster import directory_id, topic_id
+from tests.stages.decided_cluster import directory_id, topic_id
 
 TOPIC = topic_id(1)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.control import placement
-from kraft.control.draw import Draw
-from kraft.control.placement import Candidate, PlacementFailed, place
+from kraft.control.topics import placement
+from kraft.control.topics.draw import Draw
+from kraft.control.topics.placement import Candidate, PlacementFailed, place
 from kraft.image.partitions import Holdings
 
 

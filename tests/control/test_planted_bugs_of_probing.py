@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kraft.control import FenceTarget
-from kraft.control.probing import (
+from kraft.control.brokers.probing import (
     BrokerKnown,
     ConnectionEnded,
     HeartbeatHeard,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.control import FenceTarget
-from kraft.control.probing import (
+from kraft.control.brokers.probing import (
     CONNECT_GRACE_MS,
     FIRST_ANSWER_RETRY_MS,
     GATHER_MS,

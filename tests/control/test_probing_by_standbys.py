@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.control.probing import (
+from kraft.control.brokers.probing import (
     CONNECT_GRACE_MS,
     DOUBT_MS,
     RESULTS_APART_MS,

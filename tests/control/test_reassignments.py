@@ -10,13 +10,13 @@ import pytest
 from kraft.control import FenceBrokers, FenceCause, FenceTarget
 from kraft.control.commands import AlterPartition, PartitionProposal, ProposedMember
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX
-from kraft.control.reassignments import PARTITIONS_PER_SLICE
+from kraft.control.partitions.reassignments import PARTITIONS_PER_SLICE
 from kraft.image import PartitionState
 from kraft.image.events import Config, Partition, PartitionChange
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, directory_id, topic_id
-from tests.control.requests import more_partitions, reassigned
+from tests.stages.admin_requests import more_partitions, reassigned
+from tests.stages.decided_cluster import Cluster, directory_id, topic_id
 
 ALTER, LIST = ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
 

@@ -11,7 +11,7 @@ from kraft.control.decision import ToldLogEnd
 from kraft.image import RecoveryState
 from kraft.image.events import BrokerRegistrationChange, PartitionChange
 from kraft.image.partitions import NO_LEADER
-from tests.control.cluster import Cluster, topic_id
+from tests.stages.decided_cluster import Cluster, topic_id
 
 KEY = (topic_id(1), 0)
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from kraft.control import Decision, FollowUp, decide, grow, topics
-from kraft.control.assignment import assign_replicas
+from kraft.control import Decision, FollowUp, decide
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE
+from kraft.control.topics import create_delete as topics
+from kraft.control.topics import grow
+from kraft.control.topics.assignment import assign_replicas
 from kraft.image import ConfigResourceType, TopicImage, TopicsImage
 from kraft.image.events import BrokerRegistrationChange, Config, Partition, PartitionChange, Topic
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.control.cluster import Cluster, node_config, topic_id
-from tests.control.requests import deleted, more_partitions, new_topic
+from tests.stages.admin_requests import deleted, more_partitions, new_topic
+from tests.stages.decided_cluster import Cluster, node_config, topic_id
 
 
 def cluster_of(count: int = 3) -> Cluster:

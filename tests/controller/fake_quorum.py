@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kraft.node.quorum import CommittedBatch, NotLeader, QuorumDescription
+from kraft.quorum.quorum import CommittedBatch, NotLeader, QuorumDescription
 
 
 class FakeQuorum:

@@ -9,13 +9,13 @@ import pytest
 from kraft.control import (
     ElectLeaderless,
 )
+from kraft.controller import command_queue as module
+from kraft.controller.command_queue import CommandLine
 from kraft.image import MetadataImage, digest, replay
 from kraft.image.events import decode_event
-from kraft.node import controller_commands as module
-from kraft.node.controller_commands import CommandLine
 from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
-from tests.controller.command_host import Host
+from tests.stages.command_host import Host
 
 
 def test_a_reply_waits_until_its_events_are_committed() -> None:

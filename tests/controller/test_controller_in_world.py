@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.control import ActivateController, FenceBrokers, fencing, heartbeats
+from kraft.control import ActivateController, FenceBrokers
+from kraft.control.brokers import fencing, heartbeats
 from kraft.control.commands import ShutDownBroker
 from kraft.control.decide import COMMANDS
 from kraft.image import digest
-from kraft.node.quorum_driver import QuorumDriver
+from kraft.quorum.raft_driver import QuorumDriver
 from kraft.seam import InvariantError, Seam, require
 from kraft.seam.errors import sole_error
 from kraft.sim.world import World
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_cluster import AlterPartitionRequest, PartitionToAlter
-from tests.control.requests import altered, new_topic
-from tests.controller.cluster import Cluster, FakeBroker
-from tests.tables import replace_row
+from kraft.wire.rpc.controller_messages import AlterPartitionRequest, PartitionToAlter
+from tests.stages.admin_requests import altered, new_topic
+from tests.stages.controllers import Cluster, FakeBroker
+from tests.stages.tables import replace_row
 
 Scenario = Callable[[Cluster, Seam], Awaitable[None]]
 

@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 from kraft.control import AdminRequest, AllocateProducerIds
 from kraft.control.decide import COMMANDS
 from kraft.control.features import SUPPORTED_FEATURES
-from kraft.node import controller_answers, controller_commands
+from kraft.controller import command_queue as controller_commands
+from kraft.controller import queries as controller_answers
 from kraft.seam import Address, Peer, Seam
 from kraft.sim.world import World
 from kraft.wire import messages
@@ -24,7 +25,7 @@ from kraft.wire.api_keys import CONTROLLER_APIS, ApiKey
 from kraft.wire.client import ClientConnection
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, RpcMessage, decode_rpc_response, encode_rpc, refused_range
-from kraft.wire.rpc_cluster import (
+from kraft.wire.rpc.controller_messages import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     ForwardRequest,
@@ -34,10 +35,10 @@ from kraft.wire.rpc_cluster import (
     RegisterBrokerRequest,
     RegisterControllerRequest,
 )
-from kraft.wire.rpc_quorum import VoteRequest
-from tests.control.requests import elections, feature_update
-from tests.controller.cluster import CLUSTER_ID, PORT, Cluster
-from tests.tables import replace_row, shown_as
+from kraft.wire.rpc.quorum_messages import VoteRequest
+from tests.stages.admin_requests import elections, feature_update
+from tests.stages.controllers import CLUSTER_ID, PORT, Cluster
+from tests.stages.tables import replace_row, shown_as
 
 Scenario = Callable[[Cluster, Seam], Awaitable[None]]
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kraft.control.configs import SET
+from kraft.control.configs.incremental import SET
 from kraft.node.loggers.levels import RefusedLevels, alter_loggers
 
 

@@ -10,16 +10,16 @@ import pytest
 
 from kraft.config import NodeConfig
 from kraft.control import ElectLeaderless, FenceBrokers, RebalanceLeaders, RegisterControllerCommand
+from kraft.controller.own_registration import ControllerRegistration
+from kraft.controller.periodic_work import FENCE_AGAIN_MS, PeriodicWork
+from kraft.controller.voter_membership import VoterMembership
 from kraft.image import Endpoint
-from kraft.node.controller_registration import ControllerRegistration
-from kraft.node.periodic_work import FENCE_AGAIN_MS, PeriodicWork
-from kraft.node.voter_membership import VoterMembership
 from kraft.raft.identity import ReplicaKey, Voter
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.broker.images import image_of, three_brokers
-from tests.broker.parts import PartStage, play
+from tests.stages.images import image_of, three_brokers
+from tests.stages.part_stage import PartStage, play
 
 IMAGE = image_of(*three_brokers())
 CONFIG = NodeConfig.parse(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kraft.control.decision import ToldLogEnd
-from kraft.node.controller_sessions import Sessions
-from kraft.wire.rpc_cluster import LOG_ENDS_MAX
-from tests.control.cluster import topic_id
+from kraft.controller.broker_sessions import Sessions
+from kraft.wire.rpc.controller_messages import LOG_ENDS_MAX
+from tests.stages.decided_cluster import topic_id
 
 TOPIC = topic_id(1)
 

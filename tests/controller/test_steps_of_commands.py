@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.controller import command_queue as module
 from kraft.image import BatchBuilder, digest, replay
 from kraft.image.events import decode_event
-from kraft.node import controller_commands as module
 from kraft.wire.error_codes import ErrorCode
-from tests.controller.command_host import Host, large, run_out
+from tests.stages.command_host import Host, large, run_out
 
 
 def test_a_very_large_topic_has_the_line_to_itself_until_it_is_there_as_a_whole() -> None:

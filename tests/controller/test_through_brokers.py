@@ -9,8 +9,8 @@ import pytest
 from kraft.sim.world import World
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from tests.broker.world_cluster import AskingClient, WorldCluster
-from tests.control.requests import feature_update
+from tests.stages.admin_requests import feature_update
+from tests.stages.world_cluster import AskingClient, WorldCluster
 
 Test = Callable[[World, WorldCluster, AskingClient], Awaitable[None]]
 

@@ -10,13 +10,13 @@ from kraft.control import (
     FenceBrokers,
 )
 from kraft.control.decide import COMMANDS
+from kraft.controller import command_queue as module
+from kraft.controller.command_queue import Waiter
 from kraft.image import BatchBuilder
-from kraft.node import controller_commands as module
-from kraft.node.controller_commands import Waiter
 from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
-from tests.controller.command_host import Host, is_fenced, large, run_out
-from tests.tables import replace_row
+from tests.stages.command_host import Host, is_fenced, large, run_out
+from tests.stages.tables import replace_row
 
 
 def raising(*_: Any, **__: Any) -> Any:

@@ -7,9 +7,9 @@ import pytest
 from kraft.control import (
     ElectLeaderless,
 )
-from kraft.node import controller_commands as module
+from kraft.controller import command_queue as module
 from kraft.wire.error_codes import ErrorCode
-from tests.controller.command_host import Host, is_fenced, large, partitions_of, run_out
+from tests.stages.command_host import Host, is_fenced, large, partitions_of, run_out
 
 
 @pytest.mark.parametrize("steps_per_commit", [1, 5])

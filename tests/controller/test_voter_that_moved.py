@@ -8,12 +8,11 @@ from uuid import UUID
 import pytest
 
 from kraft.config import NodeConfig
-from kraft.node.bootstrap_voters import write_bootstrap_checkpoint
+from kraft.quorum.bootstrap_voters import write_bootstrap_checkpoint
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address
 from kraft.sim.world import World
-
-from .cluster import PORT, ControllerMember, controller_config
+from tests.stages.controllers import PORT, ControllerMember, controller_config
 
 IDS = (1, 2, 3)
 SOON_MS = 30_000

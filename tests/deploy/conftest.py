@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
+from tests.stages.kraft_command import Command, free_port
 
 
 @pytest.hookimpl(wrapper=True)

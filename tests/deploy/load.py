@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import trio
 
 from kraft.client import DeliveryFailed, Producer
-from tests.deploy.clusters import Command
+from tests.stages.kraft_command import Command
 
 TOPIC = "load"
 PAUSE_SECONDS = 0.005

@@ -15,8 +15,8 @@ import pytest
 from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
 from tests.deploy.load import under_load
+from tests.stages.kraft_command import Command, free_port
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 CHAPTER = PAGE.read_text().split("\n## Operations by hand\n")[1].split("\n## ")[0]

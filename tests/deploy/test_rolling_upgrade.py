@@ -10,9 +10,9 @@ import pytest
 from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
 from tests.deploy.load import TOPIC, under_load
 from tests.deploy.previous_release import runs_previous, unpack_previous, use_previous, use_this
+from tests.stages.kraft_command import Command, free_port
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import free_port
+from tests.stages.kraft_command import free_port
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "three-nodes.md"
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
+from tests.stages.kraft_command import Command, free_port
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tls.md"
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)

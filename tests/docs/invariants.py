@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.client_histories import ANOMALIES
 from kraft.sim.check.group_members import Dealings, member_checks
 from kraft.sim.check.groups import group_checks
-from kraft.sim.check.histories import HistoryChecks
+from kraft.sim.check.histories.client_histories import ANOMALIES
+from kraft.sim.check.histories.metadata_histories import HistoryChecks
 from kraft.sim.check.invariants import JUDGED_ELSEWHERE, RUN_JUDGES
 from kraft.sim.check.suite import Suite
 from kraft.sim.cores.runs import KNOWN_CHECKS
@@ -83,7 +83,7 @@ def _judges(code: str) -> Iterator[tuple[str, str]]:
         yield JUDGED_ELSEWHERE[code].statement, JUDGED_ELSEWHERE[code].who
     for name, (broken, words) in ANOMALIES.items():
         if broken == code and code not in RUN_JUDGES:
-            yield f"There is no {name}: {words}.", _link("sim/check/client_histories.py")
+            yield f"There is no {name}: {words}.", _link("sim/check/histories/client_histories.py")
 
 
 def _sentence(statement: str) -> str:

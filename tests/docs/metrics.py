@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.node.metrics import SUFFIXES, Kind, MetricName
+from kraft.broker.serving.metrics.metric_registry import SUFFIXES, Kind, MetricName
 from kraft.broker.serving.metrics.table import TABLE, Row, Where
 
 _HEAD = """# Metrics

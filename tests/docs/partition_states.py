@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from kraft.broker.node import partition_states
-from kraft.broker.node.partition_states import APPEND_TRANSITIONS, LOG_TRANSITIONS, AppendState, LogState
+from kraft.broker.partition import partition_states
+from kraft.broker.partition.partition_states import APPEND_TRANSITIONS, LOG_TRANSITIONS, AppendState, LogState
 
 _HEAD = """# The states of a hosted replica
 
@@ -18,7 +18,7 @@ A broker keeps two states for each replica that it hosts: what its log is, and w
 independently of each other. A transition that is not in a table is an error of kraft itself, and stops the node. The
 simulator counts how often each one was taken, and `kraft sim` names those that a campaign never took.
 
-This page is generated from `kraft.broker.node.partition_states`: `make docs`.
+This page is generated from `kraft.broker.partition.partition_states`: `make docs`.
 """
 
 Table = Mapping[tuple[Any, Any], Any]

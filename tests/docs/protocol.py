@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.node.controller_requests import REQUESTS
+from kraft.controller.request_handlers import REQUESTS
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.reply_policy import api_name
 from tests.docs.kafka_apis import KAFKA_APIS, KafkaApi

@@ -22,10 +22,11 @@ import kio.index
 import msgpack
 from kio.serial import entity_writer
 
-from kraft.wire import rpc_cluster, rpc_quorum  # noqa: F401 - they register the internal requests
+import kraft.wire.rpc.controller_messages
+import kraft.wire.rpc.quorum_messages  # noqa: F401 - they register the internal requests
 from kraft.wire.api_keys import ApiKey, ApiVersionRange, is_flexible
-from kraft.wire.compression import Compression
 from kraft.wire.records import Record, encode_batch
+from kraft.wire.records.compression import Compression
 from kraft.wire.rpc import FIRST_INTERNAL_KEY, request_classes
 
 CORRELATION_ID = 77

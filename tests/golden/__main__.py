@@ -18,10 +18,10 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from kraft.storage.checkpoints import CLEANER_CHECKPOINT, decode_offsets
-from tests.deploy.clusters import free_port
 from tests.deploy.previous_release import unpack_previous, use_previous
 from tests.golden.files import BROKER, CLUSTER_ID, CONTROLLER, GOLDEN, HERE, LOG, NODES
 from tests.golden.workload import COMPACTED
+from tests.stages.kraft_command import free_port
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",

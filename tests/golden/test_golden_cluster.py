@@ -11,9 +11,9 @@ import pytest
 from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
 from tests.golden.files import CLUSTER_ID, GOLDEN, NODES
 from tests.golden.workload import CODECS, COMMITTED_OFFSET, GROUP, LOG_START, RECORDS, codec_records, records_of
+from tests.stages.kraft_command import Command, free_port
 
 
 @pytest.fixture

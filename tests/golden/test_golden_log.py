@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kraft.storage.handles import read_through
+from kraft.storage.indexes.txn_index import AbortedTransaction
 from kraft.storage.log import Log
-from kraft.storage.txn_index import AbortedTransaction
-from kraft.wire.record_codec import iter_batch
-from kraft.wire.record_header import iter_headers
+from kraft.wire.records.batch_codec import iter_batch
+from kraft.wire.records.header import iter_headers
 from tests.golden.files import LOG, files_of
 from tests.golden.written_log import ABORTS, COMMITS, CONFIG, EPOCHS, IDEMPOTENT, NOW_MS, STAYS_OPEN, write_log
-from tests.storage.batches import looked_up
-from tests.storage.machine import FOLDER, Machine
+from tests.stages.batches import looked_up
+from tests.stages.machine import FOLDER, Machine
 
 DIRECTORY = f"{FOLDER}/transfers-0"
 RECORDS_END = 74

@@ -17,17 +17,17 @@ from kraft.image import ConfigResourceType, ImageBuilder, MetadataImage, decode_
 from kraft.image.dump import encoded_dump
 from kraft.image.encoding import EventEncoder
 from kraft.image.image import EMPTY_IMAGE
-from kraft.node.metadata_batches import batch_of
-from kraft.node.publisher import SNAPSHOT_CHUNK_EVENTS
+from kraft.quorum.metadata_batches import batch_of
+from kraft.quorum.publisher import SNAPSHOT_CHUNK_EVENTS
 from kraft.storage import checkpoints, log_dir
 from kraft.storage.log import Log, LogConfig
 from kraft.storage.meta_properties import MetaProperties
 from kraft.storage.partition_metadata import encode_partition_metadata, read_partition_metadata
 from kraft.storage.quorum_state import QuorumState
 from kraft.storage.snapshots import SnapshotId, SnapshotStore
-from kraft.wire.compression import Compression
-from kraft.wire.control_records import decode_controls, encode_control
 from kraft.wire.records import Record, decode_batch, encode_batch, encode_values, iter_headers
+from kraft.wire.records.compression import Compression
+from kraft.wire.records.control_records import decode_controls, encode_control
 from tests.golden.files import BROKER, CLUSTER_ID, CONTROLLER, GOLDEN, NODES, files_of
 from tests.golden.workload import (
     CODECS,
@@ -41,7 +41,7 @@ from tests.golden.workload import (
     compacted_of,
     records_of,
 )
-from tests.storage.machine import FOLDER, Machine
+from tests.stages.machine import FOLDER, Machine
 
 DATA = {node: GOLDEN / str(node) for node in NODES}
 METADATA = "__cluster_metadata-0"

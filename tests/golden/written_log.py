@@ -15,8 +15,8 @@ import trio
 from kraft.seam import Disk
 from kraft.storage.append import AppendOrigin
 from kraft.storage.log import Log, LogConfig
-from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.records import Record, encode_batch, read_header
+from kraft.wire.records.control_records import ControlRecord, ControlRecordType, encode_control
 
 FOLDER = "transfers-0"
 TOPIC_ID = UUID("5d1f0c9a-3b52-4e0e-9a57-2f6f1f3a8c11")

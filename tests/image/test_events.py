@@ -34,7 +34,7 @@ from kraft.image.events import (
     written_version,
 )
 from kraft.seam import WireError
-from tests.tables import replace_row
+from tests.stages.tables import replace_row
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.broker.api import answers
+from kraft.broker.serving import request_versions as answers
 from kraft.image import (
     ConfigResourceType,
     Event,

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 from kafka.admin import KafkaAdminClient
 
-from tests.clusters import LocalCluster, running
+from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
 

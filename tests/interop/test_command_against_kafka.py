@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from kraft.client.admin import topics
-from tests.deploy.clusters import Command
 from tests.interop.kafka_nodes import kafka_running
+from tests.stages.kraft_command import Command
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 
-from tests.clusters import LocalCluster, running
 from tests.interop.foreign import Aiokafka, Confluent, ForeignClient, KafkaPython, Kcat
 from tests.interop.programs import FRANZ_GO, JAVA, KAFKAJS, install_tools
+from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
 

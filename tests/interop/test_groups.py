@@ -13,9 +13,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.clusters import LocalCluster, running
 from tests.interop.members import MEMBERS, RECONNECT_MS_MAX, SESSION_MS, GroupMember, wait_owned, wait_read
 from tests.interop.programs import install_tools
+from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from tests.clusters import LocalCluster, running
 from tests.interop.members import ConfluentMember, wait_owned
+from tests.stages.started_clusters import LocalCluster, running
 
 pytestmark = pytest.mark.interop
 

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kraft.sim.chaos.clusters.held_ports import hold_ports
-from tests.clusters import KRAFT, UP_SECONDS_MAX, LocalCluster, running
 from tests.interop.test_kafkas_tools import SCRIPT, SECONDS_MAX
+from tests.stages.started_clusters import KRAFT, UP_SECONDS_MAX, LocalCluster, running
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.clusters import running
+from tests.stages.started_clusters import running
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

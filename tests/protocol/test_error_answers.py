@@ -9,13 +9,13 @@ import pytest
 
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
-from kraft.wire.error_answers import error_answer, error_problem
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchPartition, FetchRequest, encode_fetch_request
-from kraft.wire.fetch_response import decode_fetch_response
-from kraft.wire.message_schema import ENTITY, fields_of
-from kraft.wire.named_partitions import WHOLE_TOPIC, NamedPartition, named_partitions
-from kraft.wire.produce import decode_produce_response, encode_produce_request
+from kraft.wire.messages.error_answers import error_answer, error_problem
+from kraft.wire.messages.fetch import FetchPartition, FetchRequest, encode_fetch_request
+from kraft.wire.messages.fetch_response import decode_fetch_response
+from kraft.wire.messages.named_partitions import WHOLE_TOPIC, NamedPartition, named_partitions
+from kraft.wire.messages.produce import decode_produce_response, encode_produce_request
+from kraft.wire.messages.schema import ENTITY, fields_of
 
 TOPIC_ID = UUID(int=7)
 GENERAL = [

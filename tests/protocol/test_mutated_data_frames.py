@@ -16,14 +16,14 @@ from kraft.seam import Random, Seam
 from kraft.sim.world import World
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
-from kraft.wire.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch_request
-from kraft.wire.fetch_response import decode_fetch_response
-from kraft.wire.produce import encode_produce_request
-from kraft.wire.record_codec import decode_batch, encode_batch
+from kraft.wire.messages.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition, FetchRequest, encode_fetch_request
+from kraft.wire.messages.fetch_response import decode_fetch_response
+from kraft.wire.messages.produce import encode_produce_request
 from kraft.wire.records import Record
-from tests.broker.world_cluster import AskingClient, WorldCluster
+from kraft.wire.records.batch_codec import decode_batch, encode_batch
 from tests.protocol.test_error_answers import filled
 from tests.protocol.test_mutated_frames import FRAMES
+from tests.stages.world_cluster import AskingClient, WorldCluster
 
 FRAMES_PER_VERSION = 12
 VALUE = b"what was acknowledged"

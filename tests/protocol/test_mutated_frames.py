@@ -19,9 +19,9 @@ from kraft.seam import CloseReason
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, ApiKey, is_flexible
 from kraft.wire.error_codes import ErrorCode
-from tests.broker.deciding import DecidingController
-from tests.broker.harness import BrokerHarness
-from tests.broker.images import ORDERS, broker_event, image_of, orders
+from tests.stages.broker_harness import BrokerHarness
+from tests.stages.deciding import DecidingController
+from tests.stages.images import ORDERS, broker_event, image_of, orders
 
 RETENTION = {"name": "retention.ms", "value": "5"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.named_partitions import NamedPartition
+from kraft.wire.messages.named_partitions import NamedPartition
 from kraft.wire.reply_policy import (
     BadRule,
     ReplyAction,

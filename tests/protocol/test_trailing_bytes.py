@@ -18,29 +18,35 @@ from kraft.seam import StorageCorrupt, WireError
 from kraft.storage.checkpoints import BadCheckpoint, decode_offsets, encode_offsets
 from kraft.storage.epochs import EpochCache
 from kraft.storage.meta_properties import MetaProperties
-from kraft.storage.producer_snapshot import SnapshotEntry
-from kraft.storage.producer_snapshot import decode as decode_producers
-from kraft.storage.producer_snapshot import encode as encode_producers
+from kraft.storage.producers.snapshot_file import SnapshotEntry
+from kraft.storage.producers.snapshot_file import decode as decode_producers
+from kraft.storage.producers.snapshot_file import encode as encode_producers
 from kraft.storage.quorum_state import QuorumState
 from kraft.wire import messages
 from kraft.wire.api_keys import BROKER_APIS, CONTROLLER_APIS, ApiKey
-from kraft.wire.compression import Compression, compress, decompress
-from kraft.wire.control_records import ControlRecord, ControlRecordType, decode_control, encode_control
-from kraft.wire.fetch import FetchPartition, FetchRequest, FetchResult, decode_fetch_request, encode_fetch_request
-from kraft.wire.fetch_response import decode_fetch_response, encode_fetch_response
-from kraft.wire.produce import (
+from kraft.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    decode_fetch_request,
+    encode_fetch_request,
+)
+from kraft.wire.messages.fetch_response import decode_fetch_response, encode_fetch_response
+from kraft.wire.messages.produce import (
     ProduceResult,
     decode_produce_request,
     decode_produce_response,
     encode_produce_request,
     encode_produce_response,
 )
-from kraft.wire.record_codec import decode_batch, encode_batch
-from kraft.wire.record_header import iter_headers, pack_header, read_header, write_crc
+from kraft.wire.messages.tagged import read_tagged, tagged
 from kraft.wire.records import Record
+from kraft.wire.records.batch_codec import decode_batch, encode_batch
+from kraft.wire.records.compression import Compression, compress, decompress
+from kraft.wire.records.control_records import ControlRecord, ControlRecordType, decode_control, encode_control
+from kraft.wire.records.header import iter_headers, pack_header, read_header, write_crc
 from kraft.wire.rpc import decode_rpc, encode_rpc
-from kraft.wire.rpc_cluster import HeartbeatRequest
-from kraft.wire.tagged import read_tagged, tagged
+from kraft.wire.rpc.controller_messages import HeartbeatRequest
 from kraft.wire.varints import encode_unsigned, encode_zigzag, read_unsigned, read_zigzag
 from tests.protocol.test_error_answers import filled
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import trio
 
 from kraft.config import NodeConfig
-from kraft.node.quorum import CommittedBatch, Quorum
+from kraft.quorum.quorum import CommittedBatch, Quorum
 from kraft.seam import Address, Binding, Seam
 from kraft.storage.meta_properties import MetaProperties
 from kraft.wire.server import Request, ServerConnection, ServerLimits

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kraft.config import ConfigError, NodeConfig
-from kraft.node.bootstrap_voters import (
+from kraft.quorum.bootstrap_voters import (
     BadVoters,
     parse_initial_controllers,
     require_choice,

@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 import trio
 
-from kraft.node.metadata_batches import summarise
-from kraft.node.metadata_log import MetadataLog
-from kraft.node.quorum_delivery import Delivery
-from kraft.node.quorum_measures import QuorumMeasures
-from kraft.node.quorum_snapshots import SnapshotKeeper
+from kraft.quorum.counters import QuorumMeasures
+from kraft.quorum.listener_delivery import Delivery
+from kraft.quorum.metadata_batches import summarise
+from kraft.quorum.metadata_log import MetadataLog
+from kraft.quorum.own_snapshots import SnapshotKeeper
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.log_view import LogView, SnapshotId
 from kraft.raft.ready import AppendEvents, AppendFetched, AppendLeaderChange, AppendVoters, QuorumState

@@ -9,22 +9,22 @@ from uuid import UUID
 import pytest
 import trio
 
-from kraft.broker.node.gates import Operation, ResourceType
-from kraft.broker.node.metadata_topic import METADATA_TOPIC_ID, WAITING_KEPT_MAX, is_metadata_topic
+from kraft.broker.api.fetch.metadata_topic import METADATA_TOPIC_ID, WAITING_KEPT_MAX, is_metadata_topic
+from kraft.broker.serving.gates import Operation, ResourceType
 from kraft.image import Event, ImageBuilder, MetadataImage, decode_event, digest, encode_event
 from kraft.image.events import Config, NoOp, Topic
 from kraft.image.image import EMPTY_IMAGE
-from kraft.node.redaction import redacted
+from kraft.quorum.redaction import redacted
 from kraft.sim.world import World
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchPartition, FetchRequest, FetchResult, encode_fetch_request
-from kraft.wire.fetch_response import decode_fetch_response
+from kraft.wire.messages.fetch import FetchPartition, FetchRequest, FetchResult, encode_fetch_request
+from kraft.wire.messages.fetch_response import decode_fetch_response
 from kraft.wire.records import Record, check_crc, decode_batch, encode_batch, iter_headers
-from tests.broker.world_cluster import AskingClient, WorldCluster
-from tests.data_plane.plane import Plane
+from kraft.wire.records.control_records import ControlRecord, ControlRecordType, encode_control
+from tests.stages.plane import Plane
+from tests.stages.world_cluster import AskingClient, WorldCluster
 
 NAME = "__cluster_metadata"
 Test = Callable[[Plane], Awaitable[None]]

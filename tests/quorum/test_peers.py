@@ -11,7 +11,7 @@ from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
 from kraft.seam import Address, Binding, CloseReason, Peer, Seam, Transport
 from kraft.sim.world import World, WorldOptions
 from kraft.wire.rpc import encode_rpc
-from kraft.wire.rpc_quorum import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraft.wire.rpc.quorum_messages import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraft.wire.server import Request, ServerConnection, ServerLimits
 
 SERVER = Peer(7, "CONTROLLER", Address("server", 9000))

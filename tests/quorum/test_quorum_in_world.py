@@ -9,13 +9,13 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kraft.node import quorum_delivery
 from kraft.node.log_limit import INTERVAL_MS
 from kraft.node.peers import Peers
+from kraft.quorum import listener_delivery as quorum_delivery
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address, Peer
 from kraft.sim.world import World, WorldOptions
-from kraft.wire.rpc_quorum import VoteRequest, VoteResponse
+from kraft.wire.rpc.quorum_messages import VoteRequest, VoteResponse
 
 from .cluster import CLUSTER_ID, Member, config_of
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import trio
 
 from kraft.runtime import open_seam
-from tests.ports import hold_ports
+from tests.stages.ports import hold_ports
 
 from .cluster import Member, config_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.node.quorum import NotLeader
+from kraft.quorum.quorum import NotLeader
 from kraft.sim.world import World
 
 from .test_quorum_in_world import Cluster

@@ -11,7 +11,7 @@ import trustme
 from kraft.broker.node.serve import Node, serve
 from kraft.config import NodeConfig
 from kraft.runtime import open_seam
-from tests.ports import hold_ports
+from tests.stages.ports import hold_ports
 
 CLUSTER_ID = "A-cluster-behind-TLS-1"
 

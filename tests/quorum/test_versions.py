@@ -13,7 +13,6 @@ import trio
 from kraft.node.peers import Outcome, Peers, RequestFailed
 from kraft.seam import Address, Binding, Peer, Seam, WireError
 from kraft.sim.world import World
-from kraft.wire import rpc_cluster
 from kraft.wire.rpc import (
     InternalKey,
     RpcMessage,
@@ -24,7 +23,13 @@ from kraft.wire.rpc import (
     response_classes,
     version_refusal,
 )
-from kraft.wire.rpc_quorum import EndQuorumEpochRequest, EndQuorumEpochResponse, MetadataFetchRequest, VoteRequest
+from kraft.wire.rpc import controller_messages as rpc_cluster
+from kraft.wire.rpc.quorum_messages import (
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    MetadataFetchRequest,
+    VoteRequest,
+)
 from kraft.wire.server import Request, ServerConnection, ServerLimits
 
 from .cluster import Member

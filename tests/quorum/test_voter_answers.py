@@ -9,10 +9,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kraft.node.controller import Controller
-from kraft.node.controller_requests import REQUESTS
+from kraft.controller.controller import Controller
+from kraft.controller.request_handlers import REQUESTS
 from kraft.node.peers import Peers
-from kraft.node.voter_changes import NOT_LEADER, AddVoter, UpdateVoter, VoterChanges
+from kraft.quorum.voter_changes import NOT_LEADER, AddVoter, UpdateVoter, VoterChanges
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.voter_changes import VotersRefused
 from kraft.seam import Address, Binding, Seam, Transport
@@ -21,11 +21,11 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import InternalKey, decode_rpc, encode_rpc
-from kraft.wire.rpc_cluster import ForwardRequest, ForwardResponse
-from kraft.wire.rpc_quorum import BeginQuorumEpochResponse
+from kraft.wire.rpc.controller_messages import ForwardRequest, ForwardResponse
+from kraft.wire.rpc.quorum_messages import BeginQuorumEpochResponse
 from kraft.wire.server import Request, ServerConnection, ServerLimits
-from tests.controller.cluster import Cluster
-from tests.tables import replace_row
+from tests.stages.controllers import Cluster
+from tests.stages.tables import replace_row
 
 from .cluster import CLUSTER_ID, config_of
 from .voters import Voters, play

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from kraft.client.admin import Admin
-from kraft.node.bootstrap_voters import write_bootstrap_checkpoint
+from kraft.quorum.bootstrap_voters import write_bootstrap_checkpoint
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.seam import Address
 from kraft.sim.cluster.cluster import SimCluster
@@ -14,7 +14,7 @@ from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import CLUSTER_ID, CONTROLLER_PORT, ClusterShape, host_name
 from kraft.sim.world import World
 from kraft.storage.meta_properties import MetaProperties, write_meta_properties
-from tests.admin.stage import Stage
+from tests.stages.admin_client import Stage
 
 UP_MS_MAX = 10_000
 

@@ -33,7 +33,7 @@ from kraft.raft.inputs import (
 )
 from kraft.raft.log_view import BatchSummary, SnapshotId
 from kraft.raft.ready import QuorumState, Ready, Send
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -45,8 +45,7 @@ from kraft.wire.rpc_quorum import (
     VoteRequest,
     VoteResponse,
 )
-
-from .single import CLUSTER, ME, Single, directory, key, voter_set
+from tests.stages.single_core import CLUSTER, ME, Single, directory, key, voter_set
 
 KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "vote": (VoteRequest, VoteResponse),

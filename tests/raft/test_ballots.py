@@ -8,7 +8,7 @@ from kraft.raft.inputs import Failure, RequestFailed
 from kraft.raft.ready import QuorumState
 from kraft.raft.state import Candidate, Follower, Prospective, Resigned, Unattached
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchSnapshotRequest,
@@ -17,8 +17,7 @@ from kraft.wire.rpc_quorum import (
     VoteRequest,
     VoteResponse,
 )
-
-from .single import CLUSTER, ME, A, B, C, Single, directory, key, voter_set
+from tests.stages.single_core import CLUSTER, ME, A, B, C, Single, directory, key, voter_set
 
 # The log of the node that is asked: epoch 3 begins at 10, the log ends at 20.
 LOG = {"epochs": ((1, 0), (3, 10)), "end_offset": 20}

@@ -22,15 +22,27 @@ from kraft.raft.settings import RaftSettings
 from kraft.raft.state import Candidate, Follower, Prospective, Resigned, Unattached
 from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
     VoteRequest,
     VoteResponse,
 )
-
-from .single import ME, A, B, C, Single, committed, directory, fetch, following, key, leading, voter_set
+from tests.stages.single_core import (
+    ME,
+    A,
+    B,
+    C,
+    Single,
+    committed,
+    directory,
+    fetch,
+    following,
+    key,
+    leading,
+    voter_set,
+)
 
 # campaigns
 

@@ -14,9 +14,9 @@ from kraft.sim.cores.core_alone import CoreAlone, Outside
 from kraft.sim.cores.schedule import Stuck
 from kraft.sim.cores.witness import Witness
 from kraft.sim.cores.world import World
-from kraft.wire.rpc_quorum import VoteRequest
+from kraft.wire.rpc.quorum_messages import VoteRequest
 from tests.bugbank.originals import plant
-from tests.tables import replace_row
+from tests.stages.tables import replace_row
 
 SEEDS = range(12)
 

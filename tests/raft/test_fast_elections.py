@@ -12,7 +12,7 @@ from kraft.raft.raft import Raft
 from kraft.sim.cores.driver import Odds
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
-from kraft.wire.rpc_quorum import QuorumRequest, VoteRequest
+from kraft.wire.rpc.quorum_messages import QuorumRequest, VoteRequest
 
 SPEED_MS = 500
 """K6: a new active controller within 500 virtual ms plus three link latencies."""

@@ -24,7 +24,7 @@ from kraft.raft.ready import (
 from kraft.raft.state import Follower, Prospective, Unattached
 from kraft.seam import InvariantError
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     MetadataFetchRequest,
@@ -32,8 +32,7 @@ from kraft.wire.rpc_quorum import (
     VoteRequest,
     VoteResponse,
 )
-
-from .single import A, B, C, Single, fetch, following, voter_set
+from tests.stages.single_core import A, B, C, Single, fetch, following, voter_set
 
 # the follower's side
 

@@ -18,7 +18,7 @@ from kraft.seam import Address
 from kraft.sim.cores.driver import CLUSTER
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc import encode_rpc
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -30,8 +30,7 @@ from kraft.wire.rpc_quorum import (
     VoteRequest,
     VoteResponse,
 )
-
-from .single import ME, A, B, C, Single, committed, directory, fetch, following, leading, voter_set
+from tests.stages.single_core import ME, A, B, C, Single, committed, directory, fetch, following, leading, voter_set
 
 FAR = 2_000_000
 OTHER = "another-cluster"

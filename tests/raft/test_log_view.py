@@ -12,8 +12,7 @@ from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.raft.log_view import BatchSummary, LogView, SnapshotId
 from kraft.raft.voter_history import VoterHistory
 from kraft.seam import Address, InvariantError
-
-from .single import voter_set
+from tests.stages.single_core import voter_set
 
 BASE = voter_set(1, 2, 3)
 

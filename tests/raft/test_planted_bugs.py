@@ -24,9 +24,9 @@ from kraft.sim.cores.checks import Violation
 from kraft.sim.cores.driver import Odds
 from kraft.sim.cores.node import Node
 from kraft.sim.cores.world import World
-from kraft.wire.rpc_quorum import MetadataFetchRequest, VoteRequest
+from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, VoteRequest
 from tests.bugbank.originals import plant
-from tests.tables import replace_row
+from tests.stages.tables import replace_row
 
 from .test_ballots import pre_vote_of_a_follower, second_vote_after_a_lost_pre_vote_round
 from .test_fast_elections import SPEED_MS, replaced, settled

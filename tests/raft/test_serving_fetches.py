@@ -23,11 +23,23 @@ from kraft.raft.ready import (
 from kraft.raft.settings import RaftSettings
 from kraft.raft.state import Leader, replica_name
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import (
+from kraft.wire.rpc.quorum_messages import (
     FetchSnapshotRequest,
 )
-
-from .single import CLUSTER, ME, A, B, C, Single, committed, directory, following, key, leading, voter_set
+from tests.stages.single_core import (
+    CLUSTER,
+    ME,
+    A,
+    B,
+    C,
+    Single,
+    committed,
+    directory,
+    following,
+    key,
+    leading,
+    voter_set,
+)
 
 # the high watermark
 

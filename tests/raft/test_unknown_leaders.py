@@ -11,9 +11,8 @@ from kraft.raft.inputs import Failure, RequestFailed
 from kraft.raft.ready import QuorumState
 from kraft.raft.state import Follower, Prospective
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_quorum import MetadataFetchRequest, MetadataFetchResponse, VoteResponse
-
-from .single import A, B, C, Single, voter_set
+from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, MetadataFetchResponse, VoteResponse
+from tests.stages.single_core import A, B, C, Single, voter_set
 
 LEADER = {"epoch": 3, "leader_id": C, "leader_host": "n4", "leader_port": 9000}
 

@@ -21,8 +21,7 @@ from kraft.raft.voter_changes import (
 from kraft.seam import Address
 from kraft.seam.ids import encode_uuid
 from kraft.wire.error_codes import ErrorCode
-
-from .single import ME, A, B, C, Single, directory, key, voter_set
+from tests.stages.single_core import ME, A, B, C, Single, directory, key, voter_set
 
 THREE = voter_set(ME, A, B, directories=True)
 STATIC = voter_set(ME, A, B)

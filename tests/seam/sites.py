@@ -14,7 +14,7 @@ from kraft.runtime import LinkPolicies, RuntimeSettings, open_seam
 from kraft.runtime.disk_faults import DiskFaults
 from kraft.seam import Address, Binding, LinkPolicy, Peer, Seam, Transport
 from kraft.sim.world import World, WorldOptions
-from tests.seam.recorder import Recorder
+from tests.stages.recorder import Recorder
 
 LISTENER = "PLAINTEXT"
 DIAL_TIMEOUT_MS = 20_000

@@ -19,8 +19,8 @@ from kraft.seam import (
     Peer,
     WireError,
 )
-from tests.seam.recorder import Recorder, echo
 from tests.seam.sites import DIAL_TIMEOUT_MS, LISTENER, Listening, RealSite, Site, WorldSite
+from tests.stages.recorder import Recorder, echo
 
 AnySite = RealSite | WorldSite
 

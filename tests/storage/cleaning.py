@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kraft.storage.cleaner import CleanerLimits, CleaningRound
-from kraft.storage.cleaner_range import find_range
+from kraft.storage.compaction.dirty_range import find_range
+from kraft.storage.compaction.replacement import Replacement
+from kraft.storage.compaction.round import CleanerLimits, CleaningRound
 from kraft.storage.log import Log, LogConfig
-from kraft.storage.replace import Replacement
-from kraft.wire.compression import Compression
 from kraft.wire.records import Record, decode_batch, encode_batch, iter_headers
-from tests.storage.batches import NOW_MS, delete, lead, read_all, sync, warmed
-from tests.storage.machine import Machine
+from kraft.wire.records.compression import Compression
+from tests.stages.batches import NOW_MS, delete, lead, read_all, sync, warmed
+from tests.stages.machine import Machine
 
 COMPACTED = LogConfig(segment_bytes=600, index_interval_bytes=150, cleanup_policy=frozenset({"compact"}))
 LIMITS = CleanerLimits(map_bytes_max=1 << 20, read_bytes=256)

@@ -8,8 +8,8 @@ from kraft.seam import DiskError, InvariantError
 from kraft.storage.log import AppendRefused, Log, LogConfig
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import check_crc, pack_header, read_header, write_crc
-from tests.storage.batches import LOG, NOW_MS, batch, follow, headers, lead, marker, open_log, read_all, sync
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, follow, headers, lead, marker, open_log, read_all, sync
+from tests.stages.machine import Machine
 
 
 def bases(log: Log) -> list[int]:

@@ -9,14 +9,15 @@ from itertools import islice, pairwise
 import pytest
 
 from kraft.seam import StorageCorrupt
-from kraft.storage.cleaner import CleanerLimits
-from kraft.storage.cleaner_range import find_range
+from kraft.storage.compaction.dirty_range import find_range
+from kraft.storage.compaction.round import CleanerLimits
 from kraft.storage.log import Log, LogConfig
 from kraft.storage.unreadable import UnreadableBatch
-from kraft.wire.compression import Compression
-from kraft.wire.record_codec import BLOCK_RECORDS_MAX
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, encode_batch, write_crc
-from tests.storage.batches import LOG, NOW_MS, delete, headers, lead, looked_up, open_log, read_all, warmed
+from kraft.wire.records.batch_codec import BLOCK_RECORDS_MAX
+from kraft.wire.records.compression import Compression
+from tests.stages.batches import LOG, NOW_MS, delete, headers, lead, looked_up, open_log, read_all, warmed
+from tests.stages.machine import Machine
 from tests.storage.cleaning import (
     COMPACTED,
     begin,
@@ -28,7 +29,6 @@ from tests.storage.cleaning import (
     settle,
     write,
 )
-from tests.storage.machine import Machine
 
 DAY_MS = 86_400_000
 

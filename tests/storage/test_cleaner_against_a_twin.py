@@ -10,13 +10,13 @@ from dataclasses import replace as changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraft.storage.cleaner import CleanerLimits
+from kraft.storage.compaction.round import CleanerLimits
 from kraft.storage.log import AppendOrigin
-from kraft.wire.compression import Compression
 from kraft.wire.records import Record
-from tests.storage.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, sync, warmed
+from kraft.wire.records.compression import Compression
+from tests.stages.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, sync, warmed
+from tests.stages.machine import Machine
 from tests.storage.cleaning import COMPACTED, Entry, clean, committed, last_values, settle, write
-from tests.storage.machine import Machine
 
 CONFIG = changed(
     COMPACTED, segment_bytes=700, delete_retention_ms=1000, producer_id_expiration_ms=1 << 40, file_delete_delay_ms=0

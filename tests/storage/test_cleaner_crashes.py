@@ -10,11 +10,11 @@ import pytest
 
 from kraft.storage.log import AppendOrigin, Log
 from kraft.storage.markers import read_marker
-from kraft.storage.producer_snapshot import SnapshotEntry
+from kraft.storage.producers.snapshot_file import SnapshotEntry
 from kraft.wire.records import Record, iter_headers
-from tests.storage.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, warmed
+from tests.stages.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, warmed
+from tests.stages.machine import Crash, Machine
 from tests.storage.cleaning import COMPACTED, clean, committed, last_values, settle, write
-from tests.storage.machine import Crash, Machine
 
 CONFIG = changed(COMPACTED, segment_bytes=400, delete_retention_ms=1000)
 LATER_MS = NOW_MS + 5000

@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.storage.cleaner_map import OffsetMap
+from kraft.storage.compaction.offset_map import OffsetMap
 
 KEYS = st.binary(max_size=3) | st.binary(min_size=62, max_size=66)
 

@@ -6,11 +6,11 @@ from dataclasses import replace as changed
 
 from kraft.storage.log import AppendOrigin, Log
 from kraft.storage.markers import read_marker
-from kraft.wire.record_rewriting import emptied
 from kraft.wire.records import Record, read_header
-from tests.storage.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, warmed
+from kraft.wire.records.rewriting import emptied
+from tests.stages.batches import LOG, NOW_MS, headers, lead, marker, open_log, read_all, warmed
+from tests.stages.machine import Machine
 from tests.storage.cleaning import COMPACTED, clean, committed, last_values, records, settle, write
-from tests.storage.machine import Machine
 
 CONFIG = changed(COMPACTED, segment_bytes=100_000, delete_retention_ms=1000)
 

@@ -9,10 +9,10 @@ from struct import pack_into, unpack_from
 import pytest
 
 from kraft.seam import StorageCorrupt
-from kraft.storage.cleaner_range import find_range
+from kraft.storage.compaction.dirty_range import find_range
 from kraft.storage.log import Log, LogConfig
-from tests.storage.batches import LOG, NOW_MS, batch, lead, looked_up, marker, open_log, read, warmed
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, lead, looked_up, marker, open_log, read, warmed
+from tests.stages.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=1 << 20, max_compaction_lag_ms=1)
 LOG_FILE = f"{LOG}/{0:020d}.log"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kraft.seam import StorageCorrupt
 from kraft.storage.epochs import UNDEFINED, EpochCache
 from kraft.storage.log import LogConfig
-from tests.storage.batches import LOG, NOW_MS, batch, follow, lead, open_log
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, follow, lead, open_log
+from tests.stages.machine import Machine
 
 
 class Twin:

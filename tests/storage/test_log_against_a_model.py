@@ -13,8 +13,8 @@ from kraft.seam import StorageCorrupt
 from kraft.storage.epochs import EpochCache
 from kraft.storage.log import Log, LogConfig
 from kraft.wire.records import BatchHeader
-from tests.storage.batches import LOG, NOW_MS, batch, follow, headers, lead, open_log, read, read_all, sync, warmed
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, follow, headers, lead, open_log, read, read_all, sync, warmed
+from tests.stages.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, producer_id_expiration_ms=1 << 40)
 STEPS = 60

@@ -8,8 +8,8 @@ import pytest
 
 from kraft.storage.log_dir import DirectoryInUse, LogDirectory, format_directory
 from kraft.storage.meta_properties import ForeignDirectory, MetaProperties
-from tests.storage.batches import batch, lead, open_log, read_all
-from tests.storage.machine import FOLDER, Machine
+from tests.stages.batches import batch, lead, open_log, read_all
+from tests.stages.machine import FOLDER, Machine
 
 ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 

@@ -16,8 +16,8 @@ from kraft.storage.epochs import EpochCache
 from kraft.storage.log import Log, LogConfig, LogSlice
 from kraft.storage.log_slice import CHECK_BYTES_MAX
 from kraft.wire.records import BATCH_HEADER_BYTES, iter_headers
-from tests.storage.batches import LOG, batch, follow, lead, open_log, read, warmed
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, batch, follow, lead, open_log, read, warmed
+from tests.stages.machine import Machine
 
 EVERYTHING = 2**31 - 1
 BATCH_RECORDS = 2

@@ -16,10 +16,10 @@ from kraft.storage.log import Log, LogConfig
 from kraft.storage.reading import LookupSteps
 from kraft.storage.segment import Segment
 from kraft.storage.unreadable import UnreadableBatch
-from kraft.wire.record_codec import BLOCK_RECORDS_MAX
 from kraft.wire.records import BATCH_HEADER_BYTES, Compression, Record, encode_batch, write_crc
-from tests.storage.batches import LOG, NOW_MS, batch, delete, lead, looked_up, open_log
-from tests.storage.machine import Machine
+from kraft.wire.records.batch_codec import BLOCK_RECORDS_MAX
+from tests.stages.batches import LOG, NOW_MS, batch, delete, lead, looked_up, open_log
+from tests.stages.machine import Machine
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,10 +12,10 @@ from kraft.storage.snapshots import (
     SnapshotReceiver,
     SnapshotStore,
 )
-from kraft.wire.control_records import ControlRecord, ControlRecordType
 from kraft.wire.records import BATCH_HEADER_BYTES, iter_headers, write_crc
-from tests.storage.batches import NOW_MS
-from tests.storage.machine import FOLDER, Machine
+from kraft.wire.records.control_records import ControlRecord, ControlRecordType
+from tests.stages.batches import NOW_MS
+from tests.stages.machine import FOLDER, Machine
 
 ID = SnapshotId(120, 4)
 NAME = "00000000000000000120-0000000004.checkpoint"

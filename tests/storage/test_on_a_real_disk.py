@@ -13,7 +13,7 @@ from kraft.seam import Disk
 from kraft.storage.handles import ColdRead, FileCache
 from kraft.storage.log import Log, LogConfig
 from kraft.wire.records import read_header
-from tests.storage.batches import NOW_MS, batch, headers
+from tests.stages.batches import NOW_MS, batch, headers
 
 T = TypeVar("T")
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraft.storage.log import AppendOrigin, AppendRefused, Log, LogConfig
-from kraft.storage.producer_snapshot import SnapshotEntry, decode, encode
+from kraft.storage.producers.snapshot_file import SnapshotEntry, decode, encode
 from kraft.wire.error_codes import ErrorCode
-from tests.storage.batches import LOG, NOW_MS, batch, follow, lead, marker, open_log, read_all, warmed
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, follow, lead, marker, open_log, read_all, warmed
+from tests.stages.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150)
 SEQUENCE_MAX = 2**31 - 1

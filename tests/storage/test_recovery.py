@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kraft.seam import StorageCorrupt
 from kraft.storage.log import Log, LogConfig
 from kraft.storage.recovery import SECTOR_BYTES
-from tests.storage.batches import LOG, NOW_MS, batch, headers, lead, open_log, read_all, sync
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, headers, lead, open_log, read_all, sync
+from tests.stages.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=150)
 LOG_FILE = f"{LOG}/{0:020d}.log"

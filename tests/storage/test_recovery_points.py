@@ -6,8 +6,8 @@ import pytest
 
 from kraft.seam import StorageCorrupt
 from kraft.storage.log import Log, LogConfig
-from tests.storage.batches import LOG, NOW_MS, batch, lead, open_log, read_all, sync
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, lead, open_log, read_all, sync
+from tests.stages.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=50)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kraft.seam import HandleRevoked, InvariantError
-from kraft.storage.cleaner_writer import CleanedSegment
+from kraft.storage.compaction.replacement import Replacement
+from kraft.storage.compaction.segment_writer import CleanedSegment
 from kraft.storage.log import Log, LogConfig
-from kraft.storage.replace import Replacement
 from kraft.wire.records import read_header
-from tests.storage.batches import LOG, batch, delete, headers, lead, open_log, read, read_all, sync
-from tests.storage.machine import Crash, Machine
+from tests.stages.batches import LOG, batch, delete, headers, lead, open_log, read, read_all, sync
+from tests.stages.machine import Crash, Machine
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
 OLD = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kraft.storage.log import Log, LogConfig
-from tests.storage.batches import LOG, NOW_MS, batch, lead, open_log, read_all, warmed
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, lead, open_log, read_all, warmed
+from tests.stages.machine import Machine
 
 SIZE = len(batch(1))
 DAY_MS = 86_400_000

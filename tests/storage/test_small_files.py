@@ -25,7 +25,7 @@ from kraft.storage.partition_metadata import (
     write_partition_metadata,
 )
 from kraft.storage.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from tests.storage.machine import FOLDER, Machine
+from tests.stages.machine import FOLDER, Machine
 
 ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 TEXT = "EjRWeJq83vASNFZ4mrze8A"

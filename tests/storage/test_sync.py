@@ -7,8 +7,8 @@ import pytest
 from kraft.seam import DiskError
 from kraft.storage.handles import ColdRead, FileCache
 from kraft.storage.log import LogConfig
-from tests.storage.batches import LOG, NOW_MS, batch, lead, open_log, read, read_all, sync
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, lead, open_log, read, read_all, sync
+from tests.stages.machine import Machine
 
 
 def test_appends_go_on_while_a_sync_runs_and_join_the_next_one() -> None:

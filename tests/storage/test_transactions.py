@@ -7,8 +7,8 @@ import pytest
 from kraft.seam import DiskError
 from kraft.storage.log import AppendOrigin, AppendRefused, Log, LogConfig
 from kraft.wire.error_codes import ErrorCode
-from tests.storage.batches import LOG, NOW_MS, batch, lead, marker, open_log, read, read_all, warmed
-from tests.storage.machine import Machine
+from tests.stages.batches import LOG, NOW_MS, batch, lead, marker, open_log, read, read_all, warmed
+from tests.stages.machine import Machine
 
 CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100)
 

@@ -12,10 +12,10 @@ from uuid import UUID
 from kraft.seam import CloseReason, FileRange
 from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchResult, decode_fetch_request
-from kraft.wire.fetch_response import encode_fetch_response
 from kraft.wire.messages import build, decode_request, encode_response, nested_class, response_class
-from kraft.wire.produce import ProduceResult, decode_produce_request, encode_produce_response
+from kraft.wire.messages.fetch import FetchResult, decode_fetch_request
+from kraft.wire.messages.fetch_response import encode_fetch_response
+from kraft.wire.messages.produce import ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.records import iter_headers, patch
 from kraft.wire.server import BROKER_TABLE, Request, ServerConnection, ServerLimits
 

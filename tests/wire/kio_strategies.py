@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from kraft.wire.message_schema import ENTITY, Field, fields_of
+from kraft.wire.messages.schema import ENTITY, Field, fields_of
 
 _KINDS: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),

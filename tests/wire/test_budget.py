@@ -12,7 +12,7 @@ from kraft.wire.budget import LARGE_BYTES, STALL_BYTES_MIN, STALL_MS_MAX, Memory
 from kraft.wire.client import ClientConnection, ClientLimits
 from kraft.wire.framing import FIRST_STEP_BYTES, IDLE_BUFFER_BYTES, KEPT_BUFFER_BYTES, READ_BUFFER_BYTES
 from kraft.wire.server import Request, ServerConnection, ServerLimits
-from tests.wire.fakes import RecordingTransport, drain, feed, frame
+from tests.stages.fake_transport import RecordingTransport, drain, feed, frame
 
 MIB = 1 << 20
 

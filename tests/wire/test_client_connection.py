@@ -10,7 +10,7 @@ from kraft.seam import CloseReason
 from kraft.wire.client import ClientConnection, ClientLimits
 from kraft.wire.rpc import InternalKey
 from kraft.wire.server import Request, ServerConnection, ServerLimits
-from tests.wire.fakes import RecordingTransport, drain, feed, pipe
+from tests.stages.fake_transport import RecordingTransport, drain, feed, pipe
 
 
 class Client:

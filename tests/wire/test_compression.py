@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.seam import WireError
-from kraft.wire import compression
-from kraft.wire.compression import (
+from kraft.wire.records import compression
+from kraft.wire.records.compression import (
     PIECE_BYTES,
     Compression,
     OpensTooLarge,

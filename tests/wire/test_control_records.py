@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from kraft.seam import WireError
-from kraft.wire.control_records import (
+from kraft.wire.records import Record, decode_batch, encode_batch, read_header
+from kraft.wire.records.control_records import (
     ControlRecord,
     ControlRecordType,
     LeaderChange,
@@ -29,7 +30,6 @@ from kraft.wire.control_records import (
     decode_controls,
     encode_control,
 )
-from kraft.wire.records import Record, decode_batch, encode_batch, read_header
 
 IDS = st.none() | st.uuids().filter(lambda value: value.int != 0)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from kraft.seam import Chunk, FileRange, WireError
-from kraft.wire.fetch import (
+from kraft.wire.messages.fetch import (
     NO_HIGH_WATERMARK,
     FetchPartition,
     FetchRequest,
@@ -22,9 +22,9 @@ from kraft.wire.fetch import (
     decode_fetch_request,
     encode_fetch_request,
 )
-from kraft.wire.fetch_response import decode_fetch_response, encode_fetch_response
-from kraft.wire.tagged import CurrentLeader, NodeEndpoint
-from tests.wire.fakes import MemoryFile, chunk_bytes
+from kraft.wire.messages.fetch_response import decode_fetch_response, encode_fetch_response
+from kraft.wire.messages.tagged import CurrentLeader, NodeEndpoint
+from tests.stages.fake_transport import MemoryFile, chunk_bytes
 
 VERSIONS = range(4, 19)
 STEPS = (4, 7, 12, 13, 18)

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.wire.fetch import FetchPartition, FetchRequest, ReplicaTags, decode_fetch_request, encode_fetch_request
-from kraft.wire.fetch_usual import decode_usual, encode_usual
+from kraft.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    ReplicaTags,
+    decode_fetch_request,
+    encode_fetch_request,
+)
+from kraft.wire.messages.fetch_usual import decode_usual, encode_usual
 
 VERSIONS = range(15, 19)
 ID = UUID(int=7)

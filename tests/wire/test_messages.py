@@ -22,10 +22,6 @@ from kio.serial import entity_reader, entity_writer
 from kraft.seam import InvariantError, WireError
 from kraft.wire.api_keys import BROKER_APIS, CONTROLLER_APIS, ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.message_quirks import Direction
-from kraft.wire.message_reader import compile_reader
-from kraft.wire.message_schema import ENTITY, fields_of
-from kraft.wire.message_writer import EncodedStructs, compile_writer
 from kraft.wire.messages import (
     LAST_WITH_TOPIC_NAMES,
     PIECE_BYTES_MIN,
@@ -46,6 +42,10 @@ from kraft.wire.messages import (
     response_class,
     versioned_class,
 )
+from kraft.wire.messages.compiled_readers import compile_reader
+from kraft.wire.messages.compiled_writers import EncodedStructs, compile_writer
+from kraft.wire.messages.quirks import Direction
+from kraft.wire.messages.schema import ENTITY, fields_of
 from kraft.wire.varints import encode_unsigned
 from tests.wire.kio_strategies import messages
 

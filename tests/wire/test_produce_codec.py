@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from kraft.seam import Buffer, WireError
-from kraft.wire.produce import (
+from kraft.wire.messages.produce import (
     ProduceResult,
     ProduceSuccess,
     decode_produce_request,
@@ -22,7 +22,7 @@ from kraft.wire.produce import (
     encode_produce_request,
     encode_produce_response,
 )
-from kraft.wire.tagged import CurrentLeader, NodeEndpoint
+from kraft.wire.messages.tagged import CurrentLeader, NodeEndpoint
 
 VERSIONS = range(3, 14)
 every_version = pytest.mark.parametrize("version", VERSIONS)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.seam import WireError
-from kraft.wire.compression import Compression
-from kraft.wire.record_rewriting import emptied, rewrite_batch, scan_batch, scan_records
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, encode_batch, read_header
+from kraft.wire.records.compression import Compression
+from kraft.wire.records.rewriting import emptied, rewrite_batch, scan_batch, scan_records
 from tests.wire.foreign import aiokafka
 from tests.wire.strategies import records
 

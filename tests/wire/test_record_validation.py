@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.record_validation import RECORDS_MAX
 from kraft.wire.records import (
     BatchHeader,
     BatchRefused,
@@ -22,6 +21,7 @@ from kraft.wire.records import (
     validate_produce_batch,
     write_crc,
 )
+from kraft.wire.records.validation import RECORDS_MAX
 from kraft.wire.varints import encode_zigzag
 from tests.wire.strategies import records
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kraft.wire.rpc_cluster
-import kraft.wire.rpc_quorum
+import kraft.wire.rpc.controller_messages
+import kraft.wire.rpc.quorum_messages
 from kraft.seam import InvariantError, WireError
 from kraft.wire.primitives import STRING_BYTES_MAX, CannotEncode, compact_string, read_compact_string
 from kraft.wire.rpc import (
@@ -30,13 +30,13 @@ from kraft.wire.rpc import (
     response_classes,
     since,
 )
-from kraft.wire.rpc_fields import Int8, Int16, Int32, Int64, Port, PortOrNone, compile_codec
+from kraft.wire.rpc.field_codecs import Int8, Int16, Int32, Int64, Port, PortOrNone, compile_codec
 from kraft.wire.varints import encode_unsigned
 
 MESSAGES = [*request_classes().values(), *response_classes().values()]
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-assert kraft.wire.rpc_cluster
-assert kraft.wire.rpc_quorum
+assert kraft.wire.rpc.controller_messages
+assert kraft.wire.rpc.quorum_messages
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:

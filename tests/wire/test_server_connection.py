@@ -24,7 +24,7 @@ from kraft.wire.server import (
     ServerLimits,
 )
 from kraft.wire.varints import encode_unsigned
-from tests.wire.fakes import MemoryFile, RecordingTransport, drain, feed, frame, frames_in, take_turns
+from tests.stages.fake_transport import MemoryFile, RecordingTransport, drain, feed, frame, frames_in, take_turns
 
 
 class Server:

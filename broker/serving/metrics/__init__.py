@@ -1,3 +1,3 @@
-"""Synchronous: the metrics that a node shows, one module per source. `table` lists them all. They stand in the registry
-of `kraft.broker.node.metrics`; a module here registers functions that read plain counters when somebody collects. May
-import everything below kraft.broker; of its siblings the registry alone, and the rest for types."""
+"""Synchronous: the registry of metrics (`metric_registry`), the table of all that a node shows (`table`), and the
+modules that register metrics of no single room. Each registers functions that read plain counters when metrics are
+collected. May import everything below kraft.broker."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
+from kraft.controller.partition_tally import PartitionTally
 from kraft.image.registrations import BrokerRegistration
-from kraft.node.partition_tally import PartitionTally
 
 if TYPE_CHECKING:
-    from kraft.node.controller import Controller
-    from kraft.node.publisher import MetadataPublisher
+    from kraft.controller.controller import Controller
+    from kraft.quorum.publisher import MetadataPublisher
 
 GROUP = "kafka.controller"
 CONTROLLER = "KafkaController"

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kraft.broker.node.metrics import Family, Tags
+    from kraft.broker.serving.metrics.metric_registry import Family, Tags
 
 _REPORTER_SUFFIXES = MappingProxyType({"counter": "_total", "info": "_info"})
 _PER_SECOND, _PERCENT = "PerSec", "Percent"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kraft.broker.node.metrics import Metrics
+from kraft.broker.serving.metrics.metric_registry import Metrics
 
 
 def register_process_metrics(usage: Mapping[str, Callable[[], float]], metrics: Metrics) -> None:

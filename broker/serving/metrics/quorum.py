@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
 from kraft.image.image import METADATA_VERSION_FEATURE
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.state import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 
 if TYPE_CHECKING:
     from kraft.broker.serving.metrics.rates import Rate, Rates
-    from kraft.node.publisher import MetadataPublisher
-    from kraft.node.quorum import Quorum
-    from kraft.node.quorum_measures import QuorumMeasures
+    from kraft.quorum.counters import QuorumMeasures
+    from kraft.quorum.publisher import MetadataPublisher
+    from kraft.quorum.quorum import Quorum
     from kraft.seam import Clock
     from kraft.seam.measures import Histogram
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kraft.broker.node.metrics import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
 from kraft.wire.request_meter import PARTS
 
 if TYPE_CHECKING:

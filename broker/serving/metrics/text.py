@@ -14,7 +14,7 @@ from kraft.broker.serving.metrics.naming import REPORTER, Names
 from kraft.seam.measures import Histogram
 
 if TYPE_CHECKING:
-    from kraft.broker.node.metrics import Family, Metrics, Tags
+    from kraft.broker.serving.metrics.metric_registry import Family, Metrics, Tags
 
 LINES_PER_STEP = 200
 HISTOGRAM_COST = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kraft.broker.node.metrics import PIECES_PER_STEP, Kind, Look, Meter, Metrics
+from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Kind, Look, Meter, Metrics
 
 GROUP = "kafka.server"
 TYPE = "BrokerTopicMetrics"

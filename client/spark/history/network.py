@@ -24,7 +24,7 @@ from kraft.seam import WireError
 from kraft.storage.log_names import METADATA_TOPIC
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FetchPartition
+from kraft.wire.messages.fetch import FetchPartition
 
 METADATA_PARTITION = (METADATA_TOPIC, 0)
 FIRST_BYTES = 64 * 1024

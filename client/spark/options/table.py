@@ -15,7 +15,7 @@ from typing import Any
 from kraft.client.spark.options import values
 from kraft.client.spark.options.patterns import parse_pattern
 from kraft.client.spark.options.values import INT32_MAX
-from kraft.wire.compression import Compression
+from kraft.wire.records.compression import Compression
 
 
 class Kind(Enum):

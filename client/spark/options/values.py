@@ -196,7 +196,7 @@ def topics(value: str) -> tuple[str, ...]:
 def _check_topic(name: str) -> None:
     if _USUAL_TOPIC.fullmatch(name):
         return
-    from kraft.control.topic_names import topic_name_problem  # only here: it loads the controller's decisions
+    from kraft.control.topics.names import topic_name_problem  # only here: it loads the controller's decisions
 
     problem = topic_name_problem(name)
     if problem is not None:

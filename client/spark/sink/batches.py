@@ -15,7 +15,6 @@ from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity
 from kraft.client.core.records import DeliveryFailed, TopicPartition
 from kraft.client.spark.sink.column_encoder import Columns, Longs, OpenRecords, Placed, append, record_sizes_max
 from kraft.client.spark.sink.rows import Ints
-from kraft.wire.compression import Compression, compress
 from kraft.wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_HEADER_BYTES,
@@ -27,6 +26,7 @@ from kraft.wire.records import (
     read_header,
     write_crc,
 )
+from kraft.wire.records.compression import Compression, compress
 
 
 class SequenceLost(Exception):

@@ -33,9 +33,9 @@ from kraft.client.spark.sink.batches import SealedBatch, SequenceLost
 from kraft.client.spark.sink.column_encoder import OpenRecords
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.compression import Compression
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.produce import encode_produce_request
+from kraft.wire.messages.produce import encode_produce_request
+from kraft.wire.records.compression import Compression
 
 IN_FLIGHT_MAX = 5
 REQUEST_BYTES_MAX = 8 * 1024 * 1024

@@ -30,10 +30,10 @@ from kraft.client.spark.blocking.retries import MISSING, classify
 from kraft.client.spark.sink.column_encoder import Columns, OpenRecords, Placed, append
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
-from kraft.wire.control_records import ControlRecordType, decode_control
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch_values import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
+from kraft.wire.messages.fetch_values import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
 from kraft.wire.records import BatchHeader, check_crc, decode_batch, iter_headers
+from kraft.wire.records.control_records import ControlRecordType, decode_control
 
 PARTITIONS = 8
 REPLICAS_MAX = 3

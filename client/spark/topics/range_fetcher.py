@@ -26,14 +26,14 @@ from kraft.client.spark.topics.ranges import OffsetRange
 from kraft.seam import Address, Buffer, FileRange, WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import (
+from kraft.wire.messages.fetch import (
     FIRST_VERSION_WITH_TOPIC_ID,
     FetchPartition,
     FetchRequest,
     FetchResult,
     encode_fetch_request,
 )
-from kraft.wire.fetch_response import decode_fetch_response
+from kraft.wire.messages.fetch_response import decode_fetch_response
 
 FIRST_BYTES_MAX = 1024 * 1024
 """The first answer tells how many bytes an offset takes; it is no longer than this."""

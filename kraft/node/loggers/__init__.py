@@ -1,2 +1,2 @@
-"""Synchronous: the loggers of this process, their levels (`levels`), and what a controller answers about them
-(`answers`). Brokers answer by the same rules. May import what kraft.node imports."""
+"""Synchronous: the loggers of this process and their levels. Controllers and brokers answer about them by the same
+rules. May import what kraft.node imports."""

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from kraft.control.configs import DELETE, SET
+from kraft.control.configs.incremental import DELETE, SET
 from kraft.wire.error_codes import ErrorCode
 
 ROOT = "root"

@@ -21,7 +21,7 @@ from kraft.client.core.requests import FetchedPartition, fetch_request, read_fet
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.fetch import FIRST_VERSION_WITH_RACK, FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
+from kraft.wire.messages.fetch import FIRST_VERSION_WITH_RACK, FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
 
 PAUSE_MS = 50
 FETCH_BYTES = 4 * 1024 * 1024

@@ -9,7 +9,7 @@ import trio
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import HOST
 from kraft.deploy.launch.node_process import read_config
-from kraft.node.bootstrap_voters import write_bootstrap_checkpoint
+from kraft.quorum.bootstrap_voters import write_bootstrap_checkpoint
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
 from kraft.runtime import open_seam
 from kraft.seam import Address

@@ -1,7 +1,7 @@
 """Pure: from the files of a run to its verdict: anomalies, evidence that each fault took effect, availability, latency.
 
-The anomalies of sends and polls are found by `kraft.sim.check.client_histories`, orders of metadata operations by
-`kraft.sim.check.linearizability`: one library for both worlds.
+The anomalies of sends and polls are found by `kraft.sim.check.histories.client_histories`, orders of metadata
+operations by `kraft.sim.check.histories.linearizability`: one library for both worlds.
 """
 
 from __future__ import annotations

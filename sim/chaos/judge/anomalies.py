@@ -1,7 +1,7 @@
 """Anomalies of sends and polls, with the operations of the history that prove each one.
 
-`kraft.sim.check.client_histories` finds them; here the history is put into its words, and what it finds is led back to
-the history's events. Three rules make findings sound on histories of real clients:
+`kraft.sim.check.histories.client_histories` finds them; here the history is put into its words, and what it finds is
+led back to the history's events. Three rules make findings sound on histories of real clients:
 
 - What the final reader was not given proves nothing behind the place where it stopped, unless it had reached the end.
 - A member of a group begins at the committed offset after each rebalance, and a poll may contain the rebalance. So a
@@ -21,7 +21,7 @@ from kraft.sim.chaos.history import FINAL_READER, EventType, Function, Place
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import sentence_of
 from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of, of
-from kraft.sim.check.client_histories import (
+from kraft.sim.check.histories.client_histories import (
     LOST_WRITE,
     UNSEEN,
     UNSENT,

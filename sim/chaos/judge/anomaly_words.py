@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kraft.sim.check.client_histories import (
+from kraft.sim.check.histories.client_histories import (
     ABORTED_READ,
     ANOMALIES,
     DUPLICATE,

@@ -24,8 +24,8 @@ from kraft.sim.chaos.history import EventType, Function
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import NOT_LINEARIZABLE, TOPIC_ID_TWICE
 from kraft.sim.chaos.judge.operations import Operation, of
-from kraft.sim.check.linearizability import INVALID, STEPS_MAX, UNKNOWN, Call, judge, parted
-from kraft.sim.check.metadata_models import Answer, Create, Delete, TopicModel
+from kraft.sim.check.histories.linearizability import INVALID, STEPS_MAX, UNKNOWN, Call, judge, parted
+from kraft.sim.check.histories.metadata_models import Answer, Create, Delete, TopicModel
 
 SENT_TWICE_MS = 1_000
 """An operation that took at least so long may have been sent twice. Requests time out later than that."""

@@ -37,7 +37,7 @@ from kraft.sim.chaos.judge.operations import MalformedHistory, Operation, paired
 from kraft.sim.chaos.judge.signs import Observed
 from kraft.sim.chaos.judge.topics import TopicFindings, find_topic_anomalies
 from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
-from kraft.sim.check.client_histories import INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED
+from kraft.sim.check.histories.client_histories import INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED
 
 LOG_LOSSES = (INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED)
 """Anomalies by which a partition's log went back."""

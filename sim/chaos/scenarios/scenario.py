@@ -103,8 +103,8 @@ class ScenarioFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioExpectation:
-    """What this scenario promises. `allowed` are anomalies (kraft.sim.check.client_histories.ANOMALIES) that its
-    settings permit: they are counted and shown, and the run is valid all the same."""
+    """What this scenario promises. `allowed` are anomalies (kraft.sim.check.histories.client_histories.ANOMALIES) that
+    its settings permit: they are counted and shown, and the run is valid all the same."""
 
     allowed: tuple[str, ...] = ()
     must_find: tuple[str, ...] = ()

@@ -5,5 +5,6 @@ what kraft.sim.cores may.
 replica, `broker` the life of one broker around them, `controller` the active controller, `world` all of it under one
 seed; `witness` is told of everything, `checks` demands, `chaos` is the schedule of faults. The cores are production's:
 `kraft.broker.replica`, `kraft.control`, `kraft.image`, the epoch cache of `kraft.storage` and the sessions of
-`kraft.node`. What stands here is the glue that `kraft.broker.node` and `kraft.node.controller_commands` are in a node.
+`kraft.controller`. What stands here is the glue that `kraft.broker.roles` and `kraft.controller.command_queue` are in a
+node.
 """

@@ -22,11 +22,11 @@ from kraft.sim.cores.replicas.links import Process
 from kraft.sim.cores.replicas.log import ReplicaLog
 from kraft.sim.cores.replicas.messages import Fetch, Fetched, Heartbeat, Listed, ListOffset
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_cluster import LOG_EPOCHS_MAX
+from kraft.wire.rpc.controller_messages import LOG_EPOCHS_MAX
 
 if TYPE_CHECKING:
     from kraft.sim.cores.replicas.world import ReplicaWorld
-    from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
+    from kraft.wire.rpc.controller_messages import LogEndRow, LogEpochs
 
 LOOK_MS = 50
 """How often a broker looks at its timers."""
@@ -374,7 +374,7 @@ class Broker(Process):
             self.world.stepped(self, "produce", count, all_in_sync, taken)
 
     def _refusal(self, asked: int) -> ErrorCode:
-        """Why no follower of this leader epoch is served (`kraft.broker.node.partition_checks`)."""
+        """Why no follower of this leader epoch is served (`kraft.broker.partition.partition_checks`)."""
         epoch = -1 if self.state is None else self.state.leader_epoch
         if asked == epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,9 +1,10 @@
 """The active controller over a metadata quorum that is one number: production's decisions, image, replay and sessions.
 
-Driven as `kraft.node.controller` and `controller_commands` drive them: events are replayed at once into the speculative
-image, and committed a while later in their order; a reply leaves when all that it rests on is committed; whoever takes
-over keeps what was committed and perhaps what was not, and knows no session. The dead are told of as the failure
-detector would tell (`kraft.control.probing` is no part of this): some time after their end, and when they return.
+Driven as `kraft.controller.controller` and `controller_commands` drive them: events are replayed at once into the
+speculative image, and committed a while later in their order; a reply leaves when all that it rests on is committed;
+whoever takes over keeps what was committed and perhaps what was not, and knows no session. The dead are told of as the
+failure detector would tell (`kraft.control.brokers.probing` is no part of this): some time after their end, and when
+they return.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from kraft.control.commands import (
     RebalanceLeaders,
     RegisterBrokerCommand,
 )
+from kraft.controller.broker_sessions import Sessions
 from kraft.image import MetadataImage, PartitionState, replay
 from kraft.image.events import BrokerRegistrationChange, Event, Partition, RegisterBroker, Topic
 from kraft.image.partitions import NO_LEADER
-from kraft.node.controller_sessions import Sessions
 from kraft.sim.cores.replicas.links import Process
 from kraft.sim.cores.replicas.messages import Heartbeat
 from kraft.wire.error_codes import ErrorCode
@@ -169,7 +170,7 @@ class Controller(Process):
         return end
 
     def _decided(self, command: Any, decision: Decision) -> None:
-        """The volatile side (`kraft.node.controller.Controller.decided`)."""
+        """The volatile side (`kraft.controller.controller.Controller.decided`)."""
         now = self.world.now
         if isinstance(command, FenceBrokers) and command.cause is FenceCause.PROCESS_DIED and decision.events:
             for target in command.targets:

@@ -1,8 +1,8 @@
 """A replica that follows, in one leader epoch: it carries out what `kraft.broker.replica.follower` decides.
 
-Driven as `kraft.broker.node.followed_partition` drives it: one fetch is under way (an answer that comes late or twice
-is given to the core all the same), nothing is fetched or led while the log is being cut, and where appends wait for the
-disk the next fetch, which acknowledges, waits for the sync.
+Driven as `kraft.broker.following.followed_partition` drives it: one fetch is under way (an answer that comes late or
+twice is given to the core all the same), nothing is fetched or led while the log is being cut, and where appends wait
+for the disk the next fetch, which acknowledges, waits for the sync.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Following:
             broker.want_sync()
 
     def _take_marks(self, fetched: Fetched) -> None:
-        """`kraft.broker.node.partition_following.take_leader_marks`: what the leader has deleted goes as well, before
-        anybody looks."""
+        """`kraft.broker.partition.partition_following.take_leader_marks`: what the leader has deleted goes as well,
+        before anybody looks."""
         broker = self.broker
         log, before = broker.log, broker.log.high_watermark
         mark = follower.follower_high_watermark(fetched.high_watermark, log.log_start_offset, log.log_end_offset)

@@ -1,8 +1,8 @@
 """A replica that leads, in one leader epoch: production's `LeaderState`, and who waits for it.
 
-Driven as `kraft.broker.node.partition`, `partition_reading` and `alter_partition` drive it: a fetch counts only after
-every check, marks of an answer are those from before it, one AlterPartition is under way at a time. What a node does at
-the end of a pass (answers to produces, to parked fetches) is done here at once.
+Driven as `kraft.broker.partition.partition`, `partition_reading` and `alter_partition` drive it: a fetch counts only
+after every check, marks of an answer are those from before it, one AlterPartition is under way at a time. What a node
+does at the end of a pass (answers to produces, to parked fetches) is done here at once.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Leading:
             self._propose(effects.proposal)
 
     def _refusal(self, fetch: Fetch) -> Fetched | None:
-        """Why it is not served, or where the histories differ (`kraft.broker.node.partition_reading._refusal`)."""
+        """Why it is not served, or where the histories differ (`kraft.broker.api.fetch.partition_reading._refusal`)."""
         core, log = self.core, self.broker.log
         if fetch.replica_id not in core.followers:
             return Fetched(fetch, ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kraft.control.commands import BrokerHeartbeat
 from kraft.sim.cores.replicas.log import Batch
 from kraft.wire.error_codes import ErrorCode
-from kraft.wire.rpc_cluster import LogEndRow, LogEpochs
+from kraft.wire.rpc.controller_messages import LogEndRow, LogEpochs
 
 
 class Fetch(NamedTuple):

@@ -19,8 +19,8 @@ from tests.bench.spark import tables
 from tests.bench.spark.cost import cost_of
 from tests.bench.spark.lines import Line, fill, lines, topics
 from tests.bench.spark.section import Figure, Figures, Measured, render, write
-from tests.clusters import LocalCluster, running
-from tests.spark.sessions import connector_jars, session_running
+from tests.client.spark.sessions import connector_jars, session_running
+from tests.stages.started_clusters import LocalCluster, running
 
 ROUNDS = 3
 BENCH_JVM = "-XX:+UseSerialGC"

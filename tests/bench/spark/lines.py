@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from tests.clusters import LocalCluster
+from tests.stages.started_clusters import LocalCluster
 
 OURS, CONNECTOR = "ours", "connector"
 PARTITIONS = 4

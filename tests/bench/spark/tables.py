@@ -27,7 +27,7 @@ from tests.bench.spark.cost import cost_of
 from tests.bench.spark.lines import PARTITIONS, drop
 from tests.bench.spark.section import Figure
 from tests.bench.spark_history import count_rows, cpu_seconds, write_log
-from tests.clusters import LocalCluster, running
+from tests.stages.started_clusters import LocalCluster, running
 
 TOPICS, PARTITIONS_A_TOPIC = 100, 1_000
 EVENTS = 1_000_000

@@ -15,8 +15,8 @@ import pytest
 
 from kraft.sim.chaos.judge.operations import of, paired
 from kraft.sim.chaos.judge.topics import TOPIC_FUNCTIONS, calls_as_lines, calls_of
-from kraft.sim.check.linearizability import INVALID, VALID, Call, judge, parted
-from kraft.sim.check.metadata_models import Answer, Create, Delete, TopicModel
+from kraft.sim.check.histories.linearizability import INVALID, VALID, Call, judge, parted
+from kraft.sim.check.histories.metadata_models import Answer, Create, Delete, TopicModel
 from kraft.wire.error_codes import ErrorCode
 from tests.chaos.judge.test_schedules import Log
 from tests.interop.programs import install_tools

@@ -11,7 +11,7 @@ from kraft.sim.chaos.history import FINAL_READER, EventType, Function, HistoryEv
 from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Verdict
 from kraft.sim.chaos.judge.anomalies import EVIDENCE_MAX
 from kraft.sim.chaos.judge.verdict import decide_verdict
-from kraft.sim.check.client_histories import ANOMALIES
+from kraft.sim.check.histories.client_histories import ANOMALIES
 from tests.chaos.judge.histories import P, Told, info_of, samples_of
 
 A, B, C, D = "producer-0/0", "producer-0/1", "producer-0/2", "producer-0/3"

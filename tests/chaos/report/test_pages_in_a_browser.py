@@ -11,7 +11,6 @@ import pytest
 
 from kraft.sim.chaos.judge import Gap
 from kraft.sim.chaos.report import render_run, render_summary
-from tests.browser import Browser, chromium
 from tests.chaos.report.folders import (
     application_run,
     empty_run,
@@ -20,6 +19,7 @@ from tests.chaos.report.folders import (
     unknown_run,
     valid_run,
 )
+from tests.stages.browser import Browser, chromium
 
 pytestmark = pytest.mark.interop
 

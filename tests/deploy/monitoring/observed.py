@@ -21,9 +21,9 @@ import pytest
 
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
-from tests.deploy.clusters import Command, free_port
 from tests.deploy.monitoring.expressions import MONITORING, RULES
-from tests.ports import hold_ports
+from tests.stages.kraft_command import Command, free_port
+from tests.stages.ports import hold_ports
 
 SECONDS_MAX = 90
 SHAPE = ClusterLayout(controllers=3, brokers=3)

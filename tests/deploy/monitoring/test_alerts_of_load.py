@@ -12,7 +12,7 @@ import pytest
 from tests.deploy.monitoring.attacks import halves_of_requests, requests_without_end
 from tests.deploy.monitoring.observed import observed
 from tests.deploy.monitoring.small_disk import SmallDisk
-from tests.ports import hold_ports
+from tests.stages.ports import hold_ports
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.broker.node.metrics import Kind
+from kraft.broker.serving.metrics.metric_registry import Kind
 from kraft.broker.serving.metrics.table import TABLE
 from tests.deploy.monitoring.expressions import BOARDS, METRIC, RULES, board_expressions, panels
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.clusters import Command
 from tests.deploy.monitoring.expressions import BOARDS, MONITORING, RULES, board_expressions, rule_operands
 from tests.deploy.monitoring.observed import SECONDS_MAX, Observed, observed, prometheus, tool, wait_until
-from tests.ports import hold_ports
+from tests.stages.kraft_command import Command
+from tests.stages.ports import hold_ports
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.ports import hold_ports
+from tests.stages.ports import hold_ports
 
 SECONDS_MAX = 60
 

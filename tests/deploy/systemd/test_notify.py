@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kraft.deploy.launch.systemd import TEXT_MAX, SystemdStatus
-from tests.deploy.clusters import Command
 from tests.deploy.systemd.single import SECONDS_MAX, properties
+from tests.stages.kraft_command import Command
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kraft.config import parse_properties
-from tests.deploy.clusters import Command
 from tests.deploy.systemd.single import SECONDS_MAX, properties
+from tests.stages.kraft_command import Command
 
 UNIT = Path(__file__).parents[3] / "deploy" / "systemd" / "kraft@.service"
 CALL = re.compile(r"^\d+ +([a-z_0-9]+)\(", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Flag, auto
 
-from kraft.broker.node.metrics import Kind
+from kraft.broker.serving.metrics.metric_registry import Kind
 
 
 class Where(Flag):

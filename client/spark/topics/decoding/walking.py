@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kraft.seam import Buffer, WireError
-from kraft.wire.control_records import ControlRecordType, decode_control
 from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, Compression, check_crc, iter_headers
+from kraft.wire.records.control_records import ControlRecordType, decode_control
 
 _RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, two sizes, number of headers."""

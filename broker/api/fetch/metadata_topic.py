@@ -1,0 +1,125 @@
+"""`__cluster_metadata` as clients see it: partition 0 of the cluster's own log, up to this broker's high watermark.
+
+Clients read it by name or id with ALTER or CLUSTER_ACTION on the cluster. It is never listed and never written. Every
+broker observes the log and can serve it. All of them name the same broker as its leader, the live one with the lowest
+id. Secrets are hidden, so the answer is bytes and no file range. A broker that lags behind another answers
+OFFSET_NOT_AVAILABLE, and the consumer asks again. Committed records are never cut, and no answer here says otherwise.
+Source: docs/decisions/06-metadata-log.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from kraft.broker.serving.gates import Gates, Operation
+from kraft.broker.serving.session import Session
+from kraft.control.topics.names import METADATA_TOPIC
+from kraft.image import PartitionState
+from kraft.quorum.redaction import redacted
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.fetch import FetchResult
+
+if TYPE_CHECKING:
+    from kraft.broker.api.fetch.sessions import FetchedPartition
+    from kraft.quorum.quorum import Quorum
+    from kraft.storage.reading import TimestampedOffset
+
+METADATA_TOPIC_ID = UUID(int=1)
+"""Kafka's own id of it, which no other topic has."""
+PARTITION = 0
+WAITING_KEPT_MAX = 64
+OPEN_END = 2**63 - 1
+"""Where an epoch ends that is in force, as far as is known here. Another broker may have told of more of it, and a
+smaller number would be taken for a loss."""
+
+
+def is_metadata_topic(key: str | UUID) -> bool:
+    """Whether a topic's name or id means the metadata log."""
+    return key in (METADATA_TOPIC, METADATA_TOPIC_ID)
+
+
+class Waiter(Protocol):
+    """A parked fetch."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def wake(self) -> None: ...
+
+
+class MetadataTopic:
+    """The one partition of it, on one broker."""
+
+    def __init__(self, quorum: Quorum, gates: Gates) -> None:
+        self._quorum = quorum
+        self._gates = gates
+        self._waiting: dict[Waiter, None] = {}
+
+    def may_read(self, session: Session) -> bool:
+        """Whoever may change the cluster, or acts for it, may see all of it."""
+        allowed = self._gates.authorize_cluster
+        return allowed(session, Operation.ALTER) or allowed(session, Operation.CLUSTER_ACTION)
+
+    def state(self, alive: Iterable[int]) -> PartitionState:
+        """The partition as Metadata tells it: every broker that is alive has it."""
+        brokers = tuple(sorted(alive))
+        return PartitionState(brokers, brokers, min(brokers, default=-1), self._quorum.leader_and_epoch[1], 0)
+
+    # reading
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._quorum.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._quorum.high_watermark
+
+    def read(self, entry: FetchedPartition, bytes_max: int, waiter: Waiter, *, read_committed: bool) -> FetchResult:
+        """The answer to a fetch. `waiter` is woken when there is more. ColdRead."""
+        start, end, offset = self.log_start_offset, self.high_watermark, entry.fetch_offset
+        if entry.index != PARTITION:
+            return FetchResult(entry.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if offset < start:
+            return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset > end:
+            return FetchResult(entry.index, ErrorCode.OFFSET_NOT_AVAILABLE)
+        records: tuple[bytes, ...] = ()
+        if offset < end:
+            records = (redacted(self._quorum.read(offset, bytes_max)),)
+        else:
+            self._wait(waiter)
+        return FetchResult(entry.index, 0, end, end, start, [] if read_committed else None, -1, records)
+
+    async def offset_at(self, timestamp: int) -> TimestampedOffset | None:
+        """The first committed record that was appended at this time or later."""
+        hit = await self._quorum.offset_at(timestamp)
+        return hit if hit is not None and hit.offset < self.high_watermark else None
+
+    def end_of_epoch(self, epoch: int) -> tuple[ErrorCode, int, int]:
+        """(error, the newest committed epoch that is not above `epoch`, its end): what a consumer asks after a change
+        of the leader. -1 and -1 with the error."""
+        epochs = self._quorum.committed_epochs
+        if not epochs or epoch > epochs[-1][0]:
+            return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
+        after = bisect_right(epochs, epoch, key=itemgetter(0))
+        end = epochs[after][1] if after < len(epochs) else OPEN_END
+        return ErrorCode.NONE, epochs[after - 1][0] if after else epoch, end
+
+    # waiting
+
+    def _wait(self, waiter: Waiter) -> None:
+        if len(self._waiting) >= WAITING_KEPT_MAX:
+            self._waiting = {one: None for one in self._waiting if not one.is_done}
+        self._waiting[waiter] = None
+
+    def published(self) -> bool:
+        """The high watermark has moved: who waits looks again at the end of the pass. True if anybody does."""
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            waiter.wake()
+        return bool(waiting)

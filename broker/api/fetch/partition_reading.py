@@ -1,0 +1,220 @@
+"""Read one partition for a fetch: the checks in Kafka's order, then a slice of the log.
+
+Invariants: the offsets in an answer are those captured before the read. A consumer gets nothing at or beyond the high
+watermark (or the last stable offset). A follower's progress is counted only for a fetch that passed every check, and
+only after its read. Nothing here suspends: bytes that are not in memory raise.
+Source: FetchRequest 4 to 18, Kafka's Partition, ReplicaManager, KIP-320, KIP-392.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kraft.broker.api.fetch.sessions import FetchedPartition
+from kraft.broker.partition.blank_log import BlankLog
+from kraft.broker.partition.partition_checks import leader_epoch_error
+from kraft.broker.replica.selector import ReplicaView, select_rack_aware
+from kraft.seam import FileRange, StorageCorrupt
+from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.fetch import FIRST_VERSION_WITH_RACK, FetchResult
+
+if TYPE_CHECKING:
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.replica.leader import LeaderState
+    from kraft.storage.log import Log
+
+HOT_TAIL_BYTES = 32 * 1024 * 1024
+"""So far behind the end of a log its bytes are taken to be in memory without a look."""
+PROBE_STRIDE_BYTES = 128 * 1024
+
+
+class FetchParams(NamedTuple):
+    """What holds for every partition of a fetch. `replica_id` is -1 for consumers; `prefers_near`: the broker selects
+    read replicas by rack."""
+
+    version: int
+    replica_id: int = -1
+    replica_epoch: int = -1
+    read_committed: bool = False
+    rack_id: str = ""
+    prefers_near: bool = False
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class NotInMemory(Exception):
+    """The bytes to send would be read from the device: have them read off the loop first."""
+
+    def __init__(self, ranges: tuple[FileRange, ...]) -> None:
+        super().__init__(f"{sum(piece.count for piece in ranges)} bytes")
+        self.ranges = ranges
+
+
+def read_partition(
+    partition: Partition,
+    entry: FetchedPartition,
+    params: FetchParams,
+    bytes_max: int,
+    *,
+    at_least_one: bool,
+    counts_progress: bool,
+    probes: bool,
+) -> FetchResult:
+    """The answer for one hosted partition: NOT_LEADER_OR_FOLLOWER too while it `waits_for_log`. KAFKA_STORAGE_ERROR
+    where its log is damaged. NotInMemory (only with `probes`), ColdRead."""
+    log = partition.log
+    if log is None:
+        if partition.is_offline:
+            return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        if partition.is_blank:
+            return _read_blank(partition, entry, params, counts_progress=counts_progress)
+        partition.host.want_open(partition)
+        return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    entry.seen_leader_epoch = partition.leader_epoch
+    offset, high_watermark = entry.fetch_offset, partition.high_watermark
+    log_start, log_end, stable = log.log_start_offset, log.log_end_offset, log.last_stable_offset
+    if not _is_usual(partition, log, entry, params):
+        refusal = _refusal(partition, log, entry, params)
+        if refusal is not None:
+            return refusal
+    if params.replica_id >= 0:
+        limit = log_end
+    else:
+        limit = stable if params.read_committed else high_watermark
+        if params.prefers_near and (near := _preferred(partition, log, entry, params)) >= 0:
+            return FetchResult(entry.index, 0, high_watermark, stable, log_start, preferred_read_replica=near)
+    ranges: tuple[FileRange, ...] = ()
+    aborted: list[tuple[int, int]] | None = [] if params.read_committed else None
+    if offset < limit and (bytes_max > 0 or at_least_one):
+        try:
+            piece = log.read(offset, bytes_max, limit, at_least_one=at_least_one)
+        except OffsetOutOfRange:
+            return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except StorageCorrupt as damage:
+            partition.host.met_damage(partition, damage)
+            return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        ranges = piece.ranges
+        if aborted is not None and piece.size_bytes:
+            aborted = log.aborted_transactions(offset, log.upper_bound(piece))
+        if probes and ranges:
+            _probe(log, piece)
+    elif not log_start <= offset <= log_end:
+        return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    if counts_progress:
+        partition.follower_fetched(params.replica_id, offset, entry.log_start_offset, log_end, params.replica_epoch)
+    return FetchResult(entry.index, 0, high_watermark, stable, log_start, aborted, -1, ranges)
+
+
+def _read_blank(
+    partition: Partition, entry: FetchedPartition, params: FetchParams, *, counts_progress: bool
+) -> FetchResult:
+    """The same for a replica that was never written: nothing is read."""
+    entry.seen_leader_epoch = partition.leader_epoch
+    log = partition.readable
+    assert log is not None
+    refusal = _refusal(partition, log, entry, params)
+    if refusal is not None:
+        return refusal
+    if entry.fetch_offset != 0:
+        return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    if counts_progress:
+        partition.follower_fetched(params.replica_id, 0, entry.log_start_offset, 0, params.replica_epoch)
+    return FetchResult(entry.index, 0, 0, 0, 0, [] if params.read_committed else None)
+
+
+def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> bool:
+    """We lead in the epoch that the asker knows, it is a consumer or a follower of today's incarnation, and its
+    history ends in our latest epoch: then `_refusal` has nothing to refuse."""
+    leader = partition.leader
+    if leader is None or entry.leader_epoch not in (-1, leader.leader_epoch):
+        return False
+    if params.replica_id >= 0:
+        progress = leader.followers.get(params.replica_id)
+        if progress is None or -1 < params.replica_epoch < progress.broker_epoch:
+            return False
+    return entry.last_fetched_epoch < 0 or (
+        entry.last_fetched_epoch == log.epochs.latest_epoch
+        and log.log_start_offset <= entry.fetch_offset <= log.log_end_offset
+    )
+
+
+def _refusal(
+    partition: Partition, log: Log | BlankLog, entry: FetchedPartition, params: FetchParams
+) -> FetchResult | None:
+    """The checks before the read: epoch, leadership, membership, divergence. A log that is being cut, which nobody
+    leads, is not looked at: what a read finds in it meanwhile says nothing."""
+    if entry.leader_epoch >= 0:
+        error = leader_epoch_error(partition, entry.leader_epoch)
+        if error != ErrorCode.NONE:
+            return FetchResult(entry.index, error)
+    leader = partition.leader
+    if partition.is_truncating or (leader is None and (params.is_follower or params.version < FIRST_VERSION_WITH_RACK)):
+        return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if params.is_follower and leader is not None:
+        if params.replica_id not in leader.followers:
+            known = entry.leader_epoch >= 0
+            return FetchResult(
+                entry.index, ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+        if not leader.knows_incarnation(params.replica_id, params.replica_epoch):
+            return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if entry.last_fetched_epoch >= 0:
+        epoch, end = log.epochs.end_offset_for(entry.last_fetched_epoch, log.log_end_offset)
+        if epoch < 0 or entry.fetch_offset < log.log_start_offset:
+            return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch != entry.last_fetched_epoch or end < entry.fetch_offset:
+            return FetchResult(
+                entry.index,
+                0,
+                partition.high_watermark,
+                log.last_stable_offset,
+                log.log_start_offset,
+                diverging_epoch=(epoch, end),
+            )
+        if params.is_follower and leader is not None and _may_differ_below(leader, log, entry, params.replica_id):
+            return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    return None
+
+
+def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: FetchedPartition, replica_id: int) -> bool:
+    """The follower ends where our log begins, and what it has was deleted here, with the epochs of it: it may have been
+    something else that stood here. One that is in sync has all that was committed, and so what was deleted; one that
+    has deleted it, too, was found to have the same before."""
+    return (
+        entry.log_start_offset < log.log_start_offset == entry.fetch_offset
+        and replica_id not in leader.isr.committed
+        and log.epochs.floor(entry.last_fetched_epoch) is None
+    )
+
+
+def _preferred(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> int:
+    """The id of another replica that is nearer to the consumer; -1 to read here."""
+    leader = partition.leader
+    if leader is None or not params.rack_id or not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:
+        return -1
+    host = partition.host
+    local = ReplicaView(host.node_id, host.racks.get(host.node_id), log.log_end_offset, 0)
+    near = [
+        ReplicaView(broker_id, host.racks.get(broker_id), progress.end_offset, progress.last_caught_up_ms)
+        for broker_id, progress in leader.followers.items()
+        if broker_id in leader.isr.committed
+        and broker_id in host.eligible
+        and 0 <= progress.log_start_offset <= entry.fetch_offset <= progress.end_offset
+    ]
+    chosen = select_rack_aware(params.rack_id, local, near)
+    return -1 if chosen == host.node_id else chosen
+
+
+def _probe(log: Log, piece: LogSlice) -> None:
+    """NotInMemory if sending the slice would have to wait for the device."""
+    active = log.active
+    if piece.segment_base == active.base_offset and piece.position + HOT_TAIL_BYTES >= active.size:
+        return
+    for found in piece.ranges:
+        last = found.position + found.count - 1
+        for position in (*range(found.position, last, PROBE_STRIDE_BYTES), last):
+            if found.file.read_cached(position, 1) is None:
+                raise NotInMemory(piece.ranges)

@@ -1,0 +1,464 @@
+"""A fetch on its way: read what it asks for, answer, or park until there is enough to return.
+
+Invariants: it is answered once. A parked fetch is looked at only at the end of a pass in which one of its partitions
+changed, and then everything is read again. Records leave as file ranges. Reading and parking are one step, so no change
+comes between. A long fetch takes that step from the queue of long requests, also when it is woken.
+Source: Kafka's DelayedFetch, FetchSession, KIP-227.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import structlog
+
+from kraft.broker.api.fetch.metadata_topic import is_metadata_topic
+from kraft.broker.api.fetch.partition_reading import FetchParams, NotInMemory, read_partition
+from kraft.broker.api.fetch.sessions import INITIAL_EPOCH, FetchedPartition, FetchSession, TopicKey
+from kraft.broker.partition.partition import REMOVED
+from kraft.broker.serving.gates import CLUSTER, Operation, QuotaKind, topic_resource
+from kraft.broker.serving.leader_hints import current_leader, endpoints_of
+from kraft.broker.serving.purgatory import Parked
+from kraft.broker.serving.throttling import mute
+from kraft.broker.serving.turns import Steps
+from kraft.seam import DiskError, FileRange
+from kraft.storage.handles import ColdRead
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.fetch import FetchResult
+from kraft.wire.messages.fetch_response import FIRST_VERSION_WITH_ENDPOINTS, encode_fetch_response
+from kraft.wire.messages.tagged import CurrentLeader
+from kraft.wire.request_meter import FETCH
+
+if TYPE_CHECKING:
+    from kraft.broker.node.broker import Broker
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.session import Session
+    from kraft.wire.server import Request
+
+log = structlog.get_logger("kraft.broker.fetch")
+
+HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+FIRST_WITH_STORAGE_ERROR = 6
+WARM_PIECE_BYTES = 1024 * 1024
+WARMS_PER_PARTITION_MAX = 20
+"""How often a fetch has something brought into memory: indexes and bytes of each partition, and some in vain."""
+LOG_WAIT_MS_MIN = 500
+"""A fetch waits at least so long for a log that is being opened or cut: that takes milliseconds as a rule, and an error
+sets a client back by more."""
+ANSWER_PARTITIONS_MAX = 250
+"""Of a session's partitions that have something to tell, so many are told in one answer, so that neither side is busy
+with it for long; the others come first in the next one."""
+NO_TOPIC_ID = UUID(int=0)
+
+Read = tuple[FetchedPartition, FetchResult, int]
+"""An entry, its answer, and how many bytes of records are in it."""
+
+
+class FetchOperation(Parked):
+    """One fetch request of one session (or of none: then `kept` has id 0)."""
+
+    delayed_operation = "Fetch"
+    __slots__ = (
+        "broker",
+        "bytes_max",
+        "counts_progress",
+        "is_done",
+        "is_final",
+        "is_follower",
+        "is_full",
+        "is_long",
+        "is_queued",
+        "is_watching",
+        "kept",
+        "max_wait_ms",
+        "min_bytes",
+        "params",
+        "probes",
+        "request",
+        "session",
+        "session_epoch",
+        "warms",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: Request,
+        session: Session,
+        kept: FetchSession,
+        params: FetchParams,
+        *,
+        session_epoch: int,
+        max_wait_ms: int,
+        min_bytes: int,
+        bytes_max: int,
+    ) -> None:
+        self.bucket = -1
+        self.broker = broker
+        self.request = request
+        self.session = session
+        self.kept = kept
+        self.params = params
+        self.session_epoch = session_epoch
+        self.is_full = session_epoch <= INITIAL_EPOCH
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min(min_bytes, bytes_max)
+        self.bytes_max = bytes_max
+        self.is_follower = self.counts_progress = params.replica_id >= 0
+        self.probes = True
+        self.warms = 0
+        self.is_done = False
+        self.is_final = not kept.partitions
+        self.is_watching = kept.session_id != 0
+        self.is_long = self.is_queued = False
+
+    # life
+
+    def start(self) -> None:
+        """Answer now, or park."""
+        previous = self.kept.parked
+        if previous is not None:
+            previous.give_way()
+        self._try()
+
+    def start_long(self) -> None:
+        """Answer or park a fetch of very many partitions in a new session. Its connection is paused until it is
+        answered: what it holds is not held many times over."""
+        self.is_long = True
+        self.request.connection.pause()
+        self._try_or_end()
+
+    def wake(self) -> None:
+        """One of the partitions changed in this pass."""
+        self.broker.replicas.woken[self] = None
+
+    def look_again(self) -> None:
+        """The end of the pass, or what was missing is there now."""
+        if not self.is_done:
+            self._go_on()
+
+    def expire(self) -> None:
+        """max.wait is over: answer with what there is."""
+        if not self.is_done:
+            self.bucket = -1
+            self.is_final = True
+            self._go_on()
+
+    def give_way(self) -> None:
+        """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets
+        in it are counted as the follower's progress."""
+        if not self.is_done:
+            self._finish([], 0)
+
+    def _go_on(self) -> None:
+        """Try again, outside of the request's turn: what that raises is this fetch's trouble, and its end."""
+        if not self.is_long:
+            self.broker.finish(self.request, self._try_or_end)
+        elif not self.is_queued:
+            self.is_queued = True
+            self.broker.go_on(self.request, self._try_in_turn())
+
+    def _try_in_turn(self) -> Steps:
+        """One step, with all that has changed until then."""
+        self.is_queued = False
+        if not self.is_done:
+            self._try_or_end()
+        yield
+
+    def _try_or_end(self) -> None:
+        try:
+            self._try()
+        except Exception:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """It has failed: who asked is told by whoever meets the exception."""
+        self._end()
+        if not self.kept.session_id:
+            self.kept.close()
+        if self.is_long:
+            self.request.connection.resume()
+
+    def _try(self) -> None:
+        try:
+            reads, size, is_urgent, waits_for_log = self._read()
+        except (ColdRead, NotInMemory) as cold:
+            self.kept.parked = self
+            self.warms += 1
+            if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
+                self._give_up(cold)
+                return
+            self.broker.answer_later(self.request, self._warm, cold)
+            return
+        if self.is_final or is_urgent:
+            self._finish(reads, size)
+        elif waits_for_log:
+            self._park(max(self.max_wait_ms, LOG_WAIT_MS_MIN))
+        elif size >= self.min_bytes or self.max_wait_ms <= 0:
+            self._finish(reads, size)
+        else:
+            self._park(self.max_wait_ms)
+
+    def _park(self, wait_ms: int) -> None:
+        """Wait until a partition changes, or the time is over that began with the first wait."""
+        self.kept.parked = self
+        if not self.is_watching:
+            self._watch()
+        if self.bucket < 0:
+            replicas = self.broker.replicas
+            replicas.deadlines.add(self, replicas.clock.monotonic_ms() + wait_ms)
+
+    async def _warm(self, cold: ColdRead | NotInMemory) -> None:
+        """Bring what is missing into memory, off the loop, then look again."""
+        disk = self.broker.seam.disk
+        try:
+            if isinstance(cold, ColdRead):
+                await disk.offload(cold.warm)
+                cold.adopt()
+            else:
+                self.probes = False
+                await disk.offload(read_through, cold.ranges)
+        except DiskError as trouble:
+            self.broker.replicas.failures.disk_failed_at(trouble)
+        except Exception:
+            self._abandon()
+            raise
+        self.look_again()
+
+    def _give_up(self, cold: ColdRead | NotInMemory) -> None:
+        """What is brought into memory is gone again each time it is looked at: tell it instead of trying for ever."""
+        log.warning("fetch is given up: what it reads does not stay in memory", why=str(cold))
+        failed = ErrorCode.KAFKA_STORAGE_ERROR
+        self._finish([(entry, FetchResult(entry.index, failed), 0) for entry in self.kept.partitions.values()], 0)
+
+    # reading
+
+    def _read(self) -> tuple[list[Read], int, bool, bool]:
+        """Read what may have something to tell, in order: at least ANSWER_PARTITIONS_MAX of a session's partitions, and
+        on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
+        them cannot wait, or others come next), and whether one would be another if its log were open: then it waits."""
+        kept, is_follower = self.kept, self.is_follower
+        allowed = is_follower and self.broker.gates.authorizer.authorize(
+            self.session, Operation.CLUSTER_ACTION, CLUSTER
+        )
+        bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
+        answers_news = is_follower or self.is_final
+        reads: list[Read] = []
+        left, total, has_news, is_urgent, waits_for_log = self.bytes_max, 0, False, False, False
+        for number, entry in enumerate(kept.partitions.values() if self.is_full else kept.in_turn(bound)):
+            if number >= bound and (is_urgent or total >= self.min_bytes or (has_news and answers_news)):
+                is_urgent = is_urgent or not waits_for_log
+                if self.counts_progress:
+                    self._read_named(reads, allowed=allowed)
+                break
+            result = self._read_entry(entry, left, at_least_one=total == 0, allowed=allowed)
+            if result is None:
+                continue
+            size = 0
+            for piece in result.records:
+                size += piece.count if isinstance(piece, FileRange) else len(piece)
+            left -= size
+            total += size
+            if not result.is_plain:
+                waits = self._waits_for_log(entry, result)
+                waits_for_log, is_urgent = waits_for_log or waits, is_urgent or not waits
+            elif size or entry.differs(result):
+                has_news = True
+            reads.append((entry, result, size))
+        self.counts_progress = self.counts_progress and waits_for_log
+        return reads, total, is_urgent, waits_for_log
+
+    def _read_entry(
+        self, entry: FetchedPartition, left: int, *, at_least_one: bool, allowed: bool
+    ) -> FetchResult | None:
+        """One partition's answer, with at most `left` bytes; None if it waits for its role."""
+        partition = entry.partition
+        if partition is None or partition.log_state is REMOVED:
+            partition = self._find(entry)
+        room = max(min(entry.bytes_max, left), 0)
+        if partition is None:
+            return None if self.broker.replicas.awaited_roles.wait(entry) else self._not_hosted(entry, room)
+        if self.is_follower:
+            if partition.leader_throttled and self._is_throttled(entry, partition):
+                room, at_least_one = 0, False
+        else:
+            allowed = self.broker.gates.authorizer.authorize(self.session, Operation.READ, partition.resource)
+        if not allowed:
+            return FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition.meters.fetches.count += 1
+        result = read_partition(
+            partition,
+            entry,
+            self.params,
+            room,
+            at_least_one=at_least_one,
+            counts_progress=self.counts_progress or entry.is_awaited,
+            probes=self.probes,
+        )
+        entry.is_awaited = False
+        return result
+
+    def _read_named(self, reads: list[Read], *, allowed: bool) -> None:
+        """What this request names is a follower's progress, for which producers wait: it counts now, also where the
+        partition's turn to give records comes in a later answer. Where its log is being opened both come then."""
+        seen = {entry for entry, _, _ in reads}
+        for entry in self.kept.named:
+            if entry not in seen:
+                result = self._read_entry(entry, 0, at_least_one=False, allowed=allowed)
+                if result is not None and not self._waits_for_log(entry, result):
+                    reads.append((entry, result, 0))
+
+    def _is_throttled(self, entry: FetchedPartition, partition: Partition) -> bool:
+        """A follower that is out of sync gets nothing while the replication quota is used up; others come first."""
+        if not self.broker.replicas.leader_quota.holds_back(partition, self.params.replica_id):
+            return False
+        self.kept.put_behind(entry)
+        return True
+
+    def _find(self, entry: FetchedPartition) -> Partition | None:
+        """What the entry's key stands for now: it is not watched yet, or what was watched is gone."""
+        partition = self.broker.replicas.find(entry.topic_key, entry.index)
+        if self.is_watching:
+            entry.watch(partition)
+        return partition
+
+    def _waits_for_log(self, entry: FetchedPartition, result: FetchResult) -> bool:
+        """This result would be another if the log were open."""
+        if result.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return False
+        partition = entry.partition or self._find(entry)
+        return partition is not None and partition.waits_for_log
+
+    def _not_hosted(self, entry: FetchedPartition, bytes_max: int) -> FetchResult:
+        """The metadata topic's records, or why there are none."""
+        topic = self.broker.metadata_topic
+        if is_metadata_topic(entry.topic_key) and topic.may_read(self.session):
+            return topic.read(entry, bytes_max, self, read_committed=self.params.read_committed)
+        return FetchResult(entry.index, self._missing(entry))
+
+    def _missing(self, entry: FetchedPartition) -> ErrorCode:
+        """Why a partition is not hosted here: unknown id, not allowed, unknown, or somebody else's."""
+        broker = self.broker
+        key = entry.topic_key
+        name = key if isinstance(key, str) else broker.image.topics.name_of(key)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self.is_follower:
+            allowed = broker.gates.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
+        else:
+            allowed = broker.gates.authorize(self.session, Operation.READ, topic_resource(name))
+        if not allowed:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        found = broker.replicas.locate(name, entry.index)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # answering
+
+    def _end(self) -> None:
+        """It waits no more."""
+        self.is_done = True
+        if self.bucket >= 0:
+            self.broker.replicas.deadlines.remove(self)
+            self.bucket = -1
+        if self.kept.parked is self:
+            self.kept.parked = None
+
+    def _finish(self, reads: list[Read], size: int) -> None:
+        replicas, kept = self.broker.replicas, self.kept
+        self._end()
+        throttle_ms = 0
+        if not self.is_follower and size:
+            throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
+        if throttle_ms:
+            mute(self.broker.replicas.loop, self.request, throttle_ms)
+            reads = []
+        elif self.session_epoch == INITIAL_EPOCH:
+            replicas.fetch_sessions.keep(kept, kept.used_ms)
+        if kept.session_id:
+            if not self.is_watching:
+                self._watch()
+            reads = [read for read in reads if kept.note_told(*read) or self.is_full]
+        else:
+            kept.close()
+        self._answer(reads, throttle_ms)
+        if self.is_long:
+            self.request.connection.resume()
+
+    def _watch(self) -> None:
+        self.is_watching = True
+        for entry in self.kept.partitions.values():
+            entry.watch(self.broker.replicas.find(entry.topic_key, entry.index))
+
+    def _count(self, entry: FetchedPartition, result: FetchResult, size: int) -> None:
+        partition = entry.partition or self.broker.replicas.find(entry.topic_key, entry.index)
+        if partition is None:
+            return
+        meters = partition.meters
+        if size and (self.is_follower or self.kept.session_id):
+            reader = self.params.replica_id if self.is_follower else -self.kept.session_id
+            self.broker.replicas.refused_reads.given(partition, reader, entry.fetch_offset, size)
+        if result.error_code:
+            meters.failed_fetches.count += 1
+        elif self.is_follower:
+            meters.replication_bytes_out.count += size
+            if size and partition.state is not None and partition.state.adding:
+                meters.reassignment_bytes_out.count += size * partition.is_being_added(self.params.replica_id)
+            if partition.leader_throttled and size:
+                self.broker.replicas.leader_quota.record(size)
+        else:
+            meters.bytes_out.count += size
+
+    def _answer(self, told: list[Read], throttle_ms: int) -> None:
+        version, by_id = self.params.version, self.kept.uses_topic_ids
+        meter, failed = self.request.connection.meter, 0
+        topics: list[Any] = []
+        rows: list[FetchResult] = []
+        latest: TopicKey | None = None
+        hinted: list[CurrentLeader] = []
+        for entry, result, size in told:
+            self._count(entry, result, size)
+            if result.error_code:
+                result = self._told_error(entry, result)
+                meter.errors[FETCH, int(result.error_code)] += 1
+                failed += 1
+                if result.current_leader is not None:
+                    hinted.append(result.current_leader)
+            key = entry.topic_key
+            if key is not latest and key != latest:  # as Kafka: neighbours of one topic stand together
+                latest, rows = key, []
+                topics.append((None, key, rows) if by_id else (key, None, rows))
+            rows.append(result)
+        meter.fetched_partitions += len(told) - failed
+        self.request.respond(
+            *encode_fetch_response(
+                version,
+                topics,
+                throttle_time_ms=throttle_ms,
+                session_id=self.kept.session_id,
+                node_endpoints=endpoints_of(self.broker.image, hinted, self.session.listener) if hinted else (),
+            )
+        )
+
+    def _told_error(self, entry: FetchedPartition, result: FetchResult) -> FetchResult:
+        """An error as this version tells it."""
+        version = self.params.version
+        if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
+            return result._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if result.error_code in HINTED and version >= FIRST_VERSION_WITH_ENDPOINTS:
+            return result._replace(current_leader=self._hint(entry))
+        return result
+
+    def _hint(self, entry: FetchedPartition) -> CurrentLeader:
+        topics = self.broker.image.topics
+        key = entry.topic_key
+        return current_leader(topics.get(key) if isinstance(key, str) else topics.get_by_id(key), entry.index)
+
+
+def read_through(ranges: tuple[FileRange, ...]) -> None:
+    """Read the ranges and throw the bytes away: they are in memory then. *Blocking.*"""
+    for piece in ranges:
+        end = piece.position + piece.count
+        for position in range(piece.position, end, WARM_PIECE_BYTES):
+            piece.file.read(position, min(WARM_PIECE_BYTES, end - position))

@@ -1,0 +1,364 @@
+"""Fetch sessions (KIP-227): what a client or follower fetches, kept here between its requests.
+
+Invariants:
+- a response costs what changed: a session keeps the set of its partitions that may have news (`dirty`), fed by the
+  partitions themselves; a request names only what changed on its side;
+- a request is accepted or refused as a whole before anything is read, and an accepted one advances the epoch, whatever
+  its partitions answer;
+- without a free slot a client is served all the same, with session id 0.
+Source: KIP-227, Kafka's FetchSession.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from kraft.broker.partition.blank_log import BLANK_LOG
+from kraft.seam import Random
+from kraft.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.replica.leader import LeaderState
+    from kraft.wire.messages.fetch import FetchResult
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+EPOCH_MAX = 2**31 - 1
+SESSION_ID_MAX = 2**31 - 1
+EVICTION_MS = 120_000
+
+TopicKey = str | UUID
+"""How the asker names topics: by name below version 13, by id from there on."""
+PartitionKey = tuple[TopicKey, int]
+
+
+class Wakeable(Protocol):
+    """A parked fetch."""
+
+    def wake(self) -> None:
+        """There may be something to answer: look at the end of this pass."""
+        ...
+
+    def give_way(self) -> None:
+        """The session's next request is here: answer with nothing."""
+        ...
+
+
+class FetchedPartition:
+    """One partition of a fetch: what is wanted of it, and what its asker was told last. Watches its `Partition`."""
+
+    __slots__ = (
+        "bytes_max",
+        "fetch_offset",
+        "index",
+        "is_awaited",
+        "is_behind",
+        "known_high_watermark",
+        "known_log_start",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "partition",
+        "seen_leader_epoch",
+        "session",
+        "topic_key",
+    )
+
+    def __init__(self, session: FetchSession, topic_key: TopicKey, index: int) -> None:
+        self.session = session
+        self.topic_key = topic_key
+        self.index = index
+        self.partition: Partition | None = None
+        self.fetch_offset = 0
+        self.bytes_max = 0
+        self.leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.log_start_offset = -1
+        self.seen_leader_epoch = -1
+        self.is_behind = False
+        self.is_awaited = False
+        """Its role was not taken when it was asked for: what was asked counts when it is read."""
+        self.known_high_watermark = -1
+        self.known_log_start = -1
+
+    def want(
+        self, fetch_offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
+    ) -> None:
+        """What a request asks for. Epochs and log start are -1 where the asker gives none. A follower has two requests
+        under way and drops an answer for an offset that it has left meanwhile, with the high watermark in it: when it
+        names the partition again, it is told again."""
+        self.fetch_offset = fetch_offset
+        self.bytes_max = bytes_max
+        self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.is_behind = False
+        if self.session.is_follower:
+            self.forget_told()
+
+    def ask_again(self, leader: LeaderState) -> None:
+        """A follower with nothing new does not name the partition again: where nothing is known of it any more, the
+        session's next request counts as if it had."""
+        if leader.is_unheard(self.session.replica_id):
+            self.session.unheard[self] = None
+
+    def forget_told(self) -> None:
+        """The next good answer is told whatever it says."""
+        self.known_high_watermark = -1
+        self.known_log_start = -1
+
+    def differs(self, result: FetchResult) -> bool:
+        """`result` tells of other marks than the asker knows."""
+        return result.high_watermark != self.known_high_watermark or result.log_start_offset != self.known_log_start
+
+    def watch(self, partition: Partition | None) -> None:
+        """`partition` is what the key stands for now (None: not hosted here)."""
+        if self.partition is not partition:
+            self.unwatch()
+            self.partition = partition
+            if partition is not None:
+                partition.watchers[self] = None
+
+    @property
+    def has_more(self) -> bool:
+        """There is something behind what was asked for last."""
+        partition, session = self.partition, self.session
+        if partition is None or partition.log is None:
+            return partition is None or not partition.is_blank
+        if session.is_follower:
+            return partition.log.log_end_offset > self.fetch_offset
+        end = partition.last_stable_offset if session.read_committed else partition.high_watermark
+        return end > self.fetch_offset
+
+    def unwatch(self) -> None:
+        if self.partition is not None:
+            self.partition.watchers.pop(self, None)
+            self.partition = None
+
+    def partition_changed(self) -> None:
+        """The partition has moved in this pass: note it, and wake a parked fetch if there is something for it."""
+        partition, session = self.partition, self.session
+        if partition is None or partition.leader_epoch != self.seen_leader_epoch:
+            session.note(self)
+            return
+        log = partition.log or (BLANK_LOG if partition.is_blank else None)
+        if log is None:
+            session.note(self)
+            return
+        log_end = log.log_end_offset
+        if session.is_follower:
+            end = log_end
+            if end > self.fetch_offset and partition.leader is not None and not self.is_behind:
+                # It had all there was when it last asked for anything, even if it did not name this partition then.
+                self.is_behind = True
+                partition.leader.was_caught_up(session.replica_id, self.fetch_offset, session.used_ms)
+        else:
+            end = log.last_stable_offset if session.read_committed else partition.high_watermark
+        if end > self.fetch_offset or not log.log_start_offset <= self.fetch_offset <= log_end:
+            session.note(self)
+        elif partition.high_watermark != self.known_high_watermark or log.log_start_offset != self.known_log_start:
+            session.dirty[self] = None
+
+
+class FetchSession:
+    """The partitions of one fetcher. A session with id 0 lasts for one request, and watches while that is parked."""
+
+    __slots__ = (
+        "created_ms",
+        "dirty",
+        "epoch",
+        "is_follower",
+        "named",
+        "parked",
+        "partitions",
+        "read_committed",
+        "replica_id",
+        "session_id",
+        "unheard",
+        "used_ms",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, replica_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self.replica_id = replica_id
+        self.is_follower = replica_id >= 0
+        self.read_committed = False
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+        self.partitions: dict[PartitionKey, FetchedPartition] = {}
+        self.dirty: dict[FetchedPartition, None] = {}
+        """What may have something to tell; the first are told first."""
+        self.named: list[FetchedPartition] = []
+        """What the latest request names."""
+        self.unheard: dict[FetchedPartition, None] = {}
+        """What the next one names as well."""
+        self.parked: Wakeable | None = None
+
+    def partition(self, topic_key: TopicKey, index: int) -> FetchedPartition:
+        """The entry of this partition, new at the end of the order if there is none."""
+        key = (topic_key, index)
+        entry = self.partitions.get(key)
+        if entry is None:
+            entry = self.partitions[key] = FetchedPartition(self, topic_key, index)
+        return entry
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        """These are not fetched any more."""
+        for key in keys:
+            entry = self.partitions.pop(key, None)
+            if entry is not None:
+                entry.unwatch()
+                self.dirty.pop(entry, None)
+
+    def name_unheard(self) -> None:
+        """A request was taken that goes on with this session."""
+        unheard, self.unheard = self.unheard, {}
+        for entry in unheard:
+            if self.partitions.get((entry.topic_key, entry.index)) is entry:
+                self.named.append(entry)
+                self.dirty.setdefault(entry)
+
+    def note(self, entry: FetchedPartition) -> None:
+        """`entry` has something to tell: a parked fetch need not wait."""
+        self.dirty[entry] = None
+        if self.parked is not None:
+            self.parked.wake()
+
+    def in_turn(self, first: int) -> Iterator[FetchedPartition]:
+        """What may have something to tell, as it stands now. More than the `first` are copied only if they are asked
+        for: a list of very many is slow to make, and slower for a collection of garbage that comes upon it."""
+        entries = list(islice(self.dirty, first))
+        yield from entries
+        if len(entries) == first:
+            seen = set(entries)
+            yield from [entry for entry in self.dirty if entry not in seen]
+
+    def put_behind(self, entry: FetchedPartition) -> None:
+        """`entry` has something to tell, and had its turn: the others come first."""
+        self.dirty.pop(entry, None)
+        self.dirty[entry] = None
+
+    def note_told(self, entry: FetchedPartition, result: FetchResult, size: int) -> bool:
+        """Remember what an answer tells of a partition, with `size` bytes of records. False if it need not be told."""
+        if not result.is_plain:
+            entry.forget_told()
+            self.put_behind(entry)
+            return True
+        changed = entry.differs(result)
+        entry.known_high_watermark = result.high_watermark
+        entry.known_log_start = result.log_start_offset
+        if size:  # behind the others: of those that had no room the first is the first to have it
+            self.put_behind(entry)
+            return True
+        if entry.has_more:
+            self.dirty[entry] = None
+        else:
+            self.dirty.pop(entry, None)
+        return changed
+
+    def close(self) -> None:
+        """Stop watching, and let go of the entries, which know of their session: no cycle of objects is left that only
+        a collection of garbage would find."""
+        for entry in self.partitions.values():
+            entry.unwatch()
+        for entries in (self.partitions, self.dirty, self.unheard):
+            entries.clear()
+        self.named = []
+
+    def advance(self) -> None:
+        """A request was accepted: the next one has the next epoch."""
+        self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
+
+
+class FetchSessionCache:
+    """All sessions of this broker, at most `slots`."""
+
+    def __init__(self, slots: int, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def peek(self, session_id: int) -> FetchSession | None:
+        """A session as it stands, without asking it anything."""
+        return self._sessions.get(session_id)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions in all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def find(
+        self, session_id: int, epoch: int, replica_id: int, *, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | ErrorCode:
+        """The session that a request belongs to, or the top-level error.
+
+        A full request (epoch 0 or -1) gives a new session without partitions and with id 0; `keep` may give it a slot.
+        """
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self.remove(session_id)
+            return FetchSession(replica_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if epoch != session.epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session.advance()
+        session.used_ms = now_ms
+        return session
+
+    def keep(self, session: FetchSession, now_ms: int) -> None:
+        """Give a new session a slot and an id, if there is one for it."""
+        if not session.partitions or (len(self._sessions) >= self._slots and not self._evict(session, now_ms)):
+            return
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = 1 + self._random.below(SESSION_ID_MAX)
+        session.session_id = session_id
+        session.epoch = 1
+        self._sessions[session_id] = session
+
+    def remove(self, session_id: int) -> None:
+        """Close a session. No effect if there is none of this id."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            if session.parked is not None:  # left alone, it would watch its partitions again
+                session.parked.give_way()
+            session.close()
+
+    def _evict(self, candidate: FetchSession, now_ms: int) -> bool:
+        """Make room for `candidate`: one that is idle for long, else a consumer's for a follower's, else a smaller one
+        that has lived long enough."""
+        idle = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
+        if idle is None:
+            return False
+        victim: FetchSession | None = idle if now_ms - idle.used_ms >= EVICTION_MS else None
+        if victim is None:
+            weaker = [
+                session
+                for session in self._sessions.values()
+                if (candidate.is_follower and not session.is_follower)
+                or (
+                    session.is_follower == candidate.is_follower
+                    and len(session.partitions) < len(candidate.partitions)
+                    and now_ms - session.created_ms >= EVICTION_MS
+                )
+            ]
+            victim = min(weaker, key=lambda session: (session.is_follower, len(session.partitions)), default=None)
+        if victim is None:
+            return False
+        self.evictions += 1
+        self.remove(victim.session_id)
+        return True

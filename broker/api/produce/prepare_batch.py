@@ -1,0 +1,182 @@
+"""From a produced batch to the one that is appended: walk its records, correct its latest timestamp, convert its codec.
+
+Invariants: a compressed batch is opened with a bound, and on the loop only if that is quick. Its records' bytes stay as
+the client made them, in another codec too, and so do producer id, epoch, sequence and the transactional bit.
+Source: docs/produce-checks.md, Kafka's LogValidator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kraft.broker.replica.validate import (
+    OPENED_BYTES_MAX,
+    BatchRules,
+    check_batch,
+    check_block,
+    check_size,
+    needs_conversion,
+)
+from kraft.seam import WireError
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import (
+    ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_LOG_APPEND_TIME,
+    BATCH_HEADER_BYTES,
+    BatchHeader,
+    patch_create_time,
+    read_header,
+)
+from kraft.wire.records.batch_codec import open_records
+from kraft.wire.records.compression import OpensTooLarge
+from kraft.wire.records.rewriting import recompressed
+from kraft.wire.records.validation import WALK_IS_COMPILED, BatchRefused
+
+if TYPE_CHECKING:
+    import trio
+
+    from kraft.broker.serving.loop import Loop
+    from kraft.wire.budget import MemoryBudget
+
+AT_ONCE_BYTES_MAX = (
+    (4096 * 1024, 16 * 1024, 16 * 1024, 1024 * 1024, 512 * 1024)
+    if WALK_IS_COMPILED
+    else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
+)
+"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: some milliseconds at
+worst, for thousands of tiny gzip members or snappy blocks, usually 0.3 …"""
+OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
+"""… if they do not hold more than this."""
+RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
+"""Records that are walked on the loop: two milliseconds' worth …"""
+HEADERS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
+"""… with this many record headers."""
+TURN_BYTES = (64 * 1024, 1024, 1024, 64 * 1024, 64 * 1024)
+"""By codec, the bytes of a batch that cost about what a plain request does, at worst …"""
+TURN_COST_OF_OPENING = 4
+"""… and what it costs that a batch is compressed: it may open to much more."""
+USUAL_EXPANSION = 16
+LARGE_EXPANSION_MAX = 4
+"""Where a topic takes batches so large that `OPENED_BYTES_MAX` would refuse what hardly shrinks."""
+OPENED_USUALLY_BYTES_MIN = 1024 * 1024
+
+Prepared = tuple[memoryview, BatchHeader]
+
+
+def takes_long(header: BatchHeader) -> bool:
+    """Its records are not walked on the loop. Its codec exists (`check_batch`)."""
+    at_once_bytes_max = AT_ONCE_BYTES_MAX[header.attributes & ATTRIBUTE_CODEC_MASK]
+    return header.record_count > RECORDS_AT_ONCE_MAX or header.size_bytes > at_once_bytes_max
+
+
+def turn_cost(header: BatchHeader) -> int:
+    """What it costs at worst to prepare the batch on the loop, in the unit of a connection's turn."""
+    codec = header.attributes & ATTRIBUTE_CODEC_MASK
+    return header.size_bytes // TURN_BYTES[codec] + (TURN_COST_OF_OPENING if codec else 0)
+
+
+def prepare_at_once(
+    data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int
+) -> BatchHeader | BatchRefused | None:
+    """Check a batch that keeps its codec, and correct its header in place; the header that it then has, or why it is
+    refused. None: its records take long, `prepare_batch` walks them. `now_ms` is wall clock."""
+    refused = check_batch(data, header, rules)
+    if refused is not None:
+        return refused
+    if takes_long(header):
+        return None
+    if not header.attributes & ATTRIBUTE_CODEC_MASK:
+        block = bytes(data[BATCH_HEADER_BYTES:])
+    else:
+        try:
+            block = open_records(data, 0, header, output_bytes_max=OPENED_AT_ONCE_BYTES_MAX)
+        except OpensTooLarge:
+            return None
+        except WireError as damage:
+            return BatchRefused(ErrorCode.INVALID_RECORD, str(damage))
+    newest = check_block(block, header, rules, now_ms, HEADERS_AT_ONCE_MAX)
+    if isinstance(newest, BatchRefused):
+        return None if newest.error is ErrorCode.MESSAGE_TOO_LARGE else newest
+    return _corrected(data, header, rules, newest)
+
+
+async def open_off_the_loop(
+    loop: Loop,
+    openings: trio.CapacityLimiter,
+    memory: MemoryBudget,
+    source: bytes,
+    header: BatchHeader,
+    rules: BatchRules,
+) -> Prepared | BatchRefused:
+    """`prepare_batch` in a thread, with a bound that usually is enough and then the largest. What it may open to is the
+    memory budget's."""
+    refusal: BatchRefused | None = None
+    async with openings:
+        for bound in _opened_bytes_bounds(header):
+            memory.take(bound)
+            try:
+                return await loop.disk.offload(prepare_batch, source, header, rules, loop.clock.wall_ms(), bound)
+            except OpensTooLarge as problem:
+                refusal = BatchRefused(ErrorCode.MESSAGE_TOO_LARGE, f"{problem}: send smaller batches")
+            finally:
+                memory.give(bound)
+    assert refusal is not None
+    return refusal
+
+
+def prepare_batch(
+    source: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, opened_bytes_max: int
+) -> Prepared | BatchRefused:
+    """The batch to append, writable, and its header; or why it is refused after all. OpensTooLarge: the next of the
+    bounds is due. Its header was checked before (`check_batch`). `now_ms` is wall clock. *Blocking.*"""
+    try:
+        block = open_records(source, 0, header, output_bytes_max=opened_bytes_max)
+    except OpensTooLarge:
+        raise
+    except WireError as damage:
+        return BatchRefused(ErrorCode.INVALID_RECORD, str(damage))
+    newest = check_block(block, header, rules, now_ms)
+    if isinstance(newest, BatchRefused):
+        return newest
+    batch = bytearray(source)
+    if needs_conversion(header, rules):
+        assert rules.codec is not None
+        batch = recompressed(header, block, rules.codec)
+        refused = _check_converted(batch, rules)
+        if refused is not None:
+            return refused
+    data = memoryview(batch)
+    return data, _corrected(data, read_header(data), rules, newest)
+
+
+def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
+    if not header.attributes & ATTRIBUTE_CODEC_MASK:
+        yield header.size_bytes
+        return
+    usual = max(OPENED_USUALLY_BYTES_MIN, USUAL_EXPANSION * header.size_bytes)
+    largest = max(OPENED_BYTES_MAX, LARGE_EXPANSION_MAX * header.size_bytes)
+    if usual < largest:
+        yield usual
+    yield largest
+
+
+def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest: int) -> BatchHeader:
+    """The header tells the records' latest timestamp, and that clients made it; a log that stamps does so itself."""
+    is_stamped = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
+    if (newest == header.max_timestamp and not is_stamped) or rules.log_append_time:
+        return header
+    patch_create_time(data, 0, newest)
+    return read_header(data)
+
+
+def _check_converted(batch: bytearray, rules: BatchRules) -> BatchRefused | None:
+    """Refuse a recompressed batch that is above max.message.bytes or segment.bytes."""
+    header = read_header(batch)
+    if len(batch) > rules.max_message_bytes:
+        return BatchRefused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {len(batch)} bytes as {header.compression.name.lower()}, max.message.bytes allows "
+            f"{rules.max_message_bytes}",
+        )
+    return check_size(header, rules)

@@ -1,0 +1,113 @@
+"""Load the records of an offsets partition, from its log start to its end, into the state of its groups.
+
+A new coordinator answers no request until the high watermark has reached the end that it loaded. Everything that the
+previous coordinator may have acknowledged lies below that end, so no client reads an older offset than one that was
+acknowledged (G3). Kafka requires less here: it may answer from what is known to be committed.
+Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from kraft.broker.group.durable import EMPTY_STATE, DurableState
+from kraft.broker.group.records import Entry, decode_entry
+from kraft.broker.partition.log_waits import wait_settled
+from kraft.seam import WireError
+from kraft.storage.handles import ColdRead
+from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
+from kraft.storage.unreadable import UnreadableBatch
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import iter_batch, iter_headers
+
+if TYPE_CHECKING:
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.gates import Gates
+    from kraft.seam import Disk
+    from kraft.storage.log import Log
+
+ENTRIES_PER_STEP = 400
+"""What is decoded, and then applied, before others have a turn."""
+
+
+async def load_state(
+    disk: Disk, gates: Gates, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
+) -> tuple[DurableState, int] | None:
+    """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
+    batch is damaged; UnreadableBatch: one that is not holds what does not parse; DiskError."""
+    await wait_settled(partition)
+    state, offset = EMPTY_STATE, 0
+    while is_wanted():
+        log = partition.log
+        assert log is not None
+        if offset >= log.log_end_offset:
+            if partition.high_watermark >= offset:
+                return state, offset
+            await _wait_committed(partition, offset)
+            continue
+        piece = await _read(disk, log, offset, bytes_max)
+        if piece is None:
+            continue
+        decoded = decode_steps(piece, log)
+        with gates.counting(piece.size_bytes):
+            while (step := await disk.offload(next, decoded, None)) is not None:
+                entries, offset = step
+                state = state.with_entries(entries)
+                if not is_wanted():
+                    return None
+    return None
+
+
+async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice | None:
+    """None: not yet. By now the partition may have another log, or none."""
+    try:
+        return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
+    except ColdRead as cold:
+        await disk.offload(cold.warm)
+        cold.adopt()
+    except OffsetOutOfRange:
+        await trio.lowlevel.checkpoint()
+    return None
+
+
+def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]:
+    """The entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after what was decoded so
+    far. What offsets were committed is never taken from a damaged batch. Each step is *blocking*."""
+    data = piece.read_whole(log.log_end_offset)
+    next_offset = log.log_end_offset if not data else piece.base_offset
+    entries: list[Entry] = []
+    for position, header in iter_headers(data):
+        if not header.is_control:
+            try:
+                for number, record in enumerate(iter_batch(data, position), start=1):
+                    entry = decode_entry(record.key, record.value)
+                    if entry is not None:
+                        entries.append(entry)
+                    if not number % ENTRIES_PER_STEP or len(entries) >= ENTRIES_PER_STEP:
+                        yield entries, next_offset
+                        entries = []
+            except WireError as problem:
+                raise UnreadableBatch(log.directory, header.base_offset, problem) from None
+        next_offset = header.next_offset
+    yield entries, next_offset
+
+
+async def _wait_committed(partition: Partition, end_offset: int) -> None:
+    waiting = CommitWait()
+    partition.waiting.append((end_offset, waiting))
+    await waiting.over.wait()
+
+
+class CommitWait:
+    """Waits in a partition's queue for the high watermark, or for the end of the leadership."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+
+    def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
+        self.over.set()

@@ -1,0 +1,464 @@
+"""LeaderFetcher: everything that this broker follows on one other broker, over one connection and one fetch session.
+
+The fetching itself is a chain of callbacks on that connection: an answer is appended and the next request sent inside
+the pass in which it came. The task only dials, and dials again.
+
+Invariants:
+- an answer is applied only to a partition that still is where it was when the request was sent (`decide_answer`);
+- a partition that is being cut, has failed or backs off is not in the request, and the others continue;
+- a partition whose answer had records goes behind the others in a full request: partitions for which there was no room
+  come first;
+- when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: an idle
+  partition never delays a new leader;
+- when many partitions join a session, they are added in several requests, none of which waits at the leader.
+Source: KIP-227, Kafka's AbstractFetcherThread, ReplicaFetcherThread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import structlog
+import trio
+
+from kraft.broker.following.fetch_requests import InFlight, Key, Wish, by_topic, forgotten_by_topic
+from kraft.broker.following.followed_partition import FollowedPartition, Following
+from kraft.broker.partition.hosted import HostedReplicas
+from kraft.broker.replica.follower import FollowerStatus
+from kraft.seam import CloseReason, WireError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.client import ClientConnection
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.fetch import FetchRequest, FetchResult, encode_fetch_request
+from kraft.wire.messages.fetch_response import decode_fetch_response
+
+if TYPE_CHECKING:
+    from kraft.broker.following.leaders import Leaders
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.loop import Loop
+    from kraft.config import NodeConfig
+    from kraft.image.registrations import Endpoint
+
+log = structlog.get_logger("kraft.broker.fetcher")
+
+FETCH_VERSION = 17
+REDIAL_MS_FIRST = 20
+THROTTLE_MS = 100
+"""How long a throttled replica is left out before the rate is looked at again."""
+IN_FLIGHT_MAX = 2
+WISHES_MAX = 250
+"""Partitions that one request of a session names, so that neither side is busy with it for long. An answer tells of as
+many, and of these (`pending_fetch`)."""
+LOOKS_MAX = 8
+"""So many times as many are looked at in one step, if none of them is to be fetched now."""
+DROPPED_MAX = 2_000
+CLOSE_SESSION = -1
+EPOCH_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """The `replica.` keys of fetching."""
+
+    max_wait_ms: int
+    min_bytes: int
+    partition_bytes_max: int
+    response_bytes_max: int
+    backoff_ms_max: int
+    timeout_ms: int
+
+    @staticmethod
+    def of(config: NodeConfig) -> FetcherSettings:
+        return FetcherSettings(
+            max_wait_ms=config.integer("replica.fetch.wait.max.ms"),
+            min_bytes=config.integer("replica.fetch.min.bytes"),
+            partition_bytes_max=config.integer("replica.fetch.max.bytes"),
+            response_bytes_max=config.integer("replica.fetch.response.max.bytes"),
+            backoff_ms_max=config.integer("replica.fetch.backoff.ms"),
+            timeout_ms=config.integer("replica.socket.timeout.ms"),
+        )
+
+
+class LeaderFetcher:
+    """The fetcher of one leader. `add`, `remove` and `nudge` are plain calls; `run` is its task."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        leader_id: int,
+        settings: FetcherSettings,
+        leaders: Leaders,
+        following: Following,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self.loop = loop
+        self.leader_id = leader_id
+        self.following = following
+        self._leaders = leaders
+        self._broker_epoch = broker_epoch
+        self._followed: dict[Key, FollowedPartition] = {}
+        self._replicas = HostedReplicas()
+        """Those that are followed."""
+        self._connection: ClientConnection | None = None
+        self._closed = trio.Event()
+        self._needed = trio.Event()
+        self._pausing: trio.CancelScope | None = None
+        self._session_id = 0
+        self._epoch = 0
+        self._is_first = True
+        self._incarnation: UUID | None = None
+        """The life of the leader that the connection was dialled for."""
+        self._in_flight: deque[InFlight] = deque()
+        self._told: dict[Key, Wish] = {}
+        """What the session at the leader holds once all requests in flight have arrived."""
+        self._answered: dict[Key, Wish] = {}
+        """What it held when the request was read whose answer came last."""
+        self._holds = 0
+        self._adds = False
+        """The request that is being made names partitions that the session does not hold yet."""
+        self._changed: dict[Key, None] = {}
+        self._unsaid: Iterator[Partition] | None = None
+        """What a new session is still to be told of, behind what has changed."""
+        self._looks_on = False
+        self.requests = 0
+        self.answer_bytes = 0
+        """Of the bodies of the leader's answers."""
+        self._throttled: dict[Key, None] = {}
+        """Left out for now because of follower.replication.throttled.rate."""
+        self._max_wait_ms = settings.max_wait_ms
+        self._min_bytes = settings.min_bytes
+        self._partition_bytes_max = settings.partition_bytes_max
+        self._response_bytes_max = settings.response_bytes_max
+        self._backoff_ms_max = settings.backoff_ms_max
+        self._timeout_ms = settings.timeout_ms
+
+    @property
+    def all_followed(self) -> Iterable[FollowedPartition]:
+        return self._followed.values()
+
+    @property
+    def client_id(self) -> str:
+        return f"broker-{self.following.node_id}-fetcher"
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def connection(self) -> ClientConnection | None:
+        return self._connection
+
+    def followed(self, partition: Partition) -> FollowedPartition | None:
+        return self._followed.get(partition.key)
+
+    def add(self, partition: Partition, leader_epoch: int) -> None:
+        """Fetch this partition, from its log's end. `nudge` when all are added."""
+        followed = FollowedPartition(self, partition, leader_epoch)
+        self._followed[partition.key] = followed
+        self._replicas.add(partition)
+        followed.begin()
+        self._changed[partition.key] = None
+        self._needed.set()
+
+    def remove(self, partition: Partition) -> None:
+        """Stop at once: a late answer finds nothing."""
+        followed = self._followed.pop(partition.key, None)
+        if followed is not None:
+            followed.is_over = True
+            self._replicas.discard(partition)
+            self._changed[partition.key] = None
+        if not self._followed and self._needed.is_set():  # `run` may wait on one that is not set
+            self._needed = trio.Event()
+
+    def changed(self, followed: FollowedPartition) -> None:
+        """The partition's next wish, or whether it has one, is another."""
+        self._changed[followed.partition.key] = None
+
+    def nudge(self) -> None:
+        """There are changes that the leader should know soon."""
+        if self._connection is None or self._holds or not self._has_more or self._looks_on:
+            return
+        if len(self._in_flight) < IN_FLIGHT_MAX:
+            self._send()
+
+    def endpoint_changed(self) -> None:
+        """The leader's registration has changed: dial again soon, not after a long pause. A connection to a former
+        life of it may have ended without a word (its host lost power), so it is not trusted."""
+        if self._connection is not None and self._incarnation != self._leaders.incarnation(self.leader_id):
+            self._connection.close("the leader has registered anew")
+        if self._pausing is not None:
+            self._pausing.cancel()
+
+    def hold(self) -> None:
+        """Send nothing until `release`: what was appended waits for the disk before it is acknowledged."""
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._holds:
+            return
+        if self._in_flight:
+            self.nudge()
+        else:
+            self._send()
+
+    @property
+    def backoff_ms_max(self) -> int:
+        return self._backoff_ms_max
+
+    # the connection
+
+    async def run(self) -> None:
+        """Keep connected while there is something to follow, until cancelled."""
+        clock = self.loop.clock
+        pause_ms = 0
+        while True:
+            await self._needed.wait()
+            began_ms = clock.monotonic_ms()
+            endpoint = self._leaders.endpoint(self.leader_id)
+            if endpoint is not None and await self._dial(endpoint):
+                self._send()
+                await self._closed.wait()
+            if clock.monotonic_ms() - began_ms > self._backoff_ms_max:
+                pause_ms = 0
+            pause_ms = min(max(2 * pause_ms, REDIAL_MS_FIRST), self._backoff_ms_max)
+            with trio.CancelScope() as self._pausing:
+                await clock.sleep_ms(pause_ms)
+            self._pausing = None
+
+    async def _dial(self, endpoint: Endpoint) -> bool:
+        self._closed = trio.Event()
+        self._incarnation = self._leaders.incarnation(self.leader_id)
+        connection = await self._leaders.dial(self.leader_id, endpoint, self.client_id, self._on_closed)
+        if connection is None:
+            return False
+        self._connection = connection
+        self._new_session()
+        return True
+
+    def _on_closed(self, connection: ClientConnection, reason: CloseReason) -> None:
+        if connection is self._connection or self._connection is None:
+            self._connection = None
+            self._new_session()
+            self._closed.set()
+
+    def _new_session(self) -> None:
+        self._session_id = self._epoch = 0
+        self._is_first = True
+        for sent in self._in_flight:
+            self.loop.deadlines.remove(sent)
+        self._in_flight.clear()
+        for old in (self._told, self._answered, self._changed):
+            if len(old) > DROPPED_MAX:
+                self.loop.start_task(_drop, old)
+        self._told, self._answered = {}, {}
+        self._changed, self._unsaid = {}, iter(self._replicas)  # the next request begins to tell of all
+
+    # requests
+
+    def _send(self) -> None:
+        """The next request, if there is anything to fetch."""
+        connection = self._connection
+        if connection is None or self._holds:
+            return
+        is_full = self._session_id == 0
+        if is_full:
+            if self._in_flight:
+                return
+            if not self._is_first:  # no session: each request stands alone
+                self._changed = dict.fromkeys(self._followed)
+        mentioned, forgotten = self._wishes()
+        looks = 1
+        while self._has_more and not (mentioned or forgotten):
+            if looks == LOOKS_MAX:
+                self._look_on_soon()
+                if self._in_flight or not self._told:
+                    return
+                break
+            mentioned, forgotten = self._wishes()
+            looks += 1
+        if self._told:
+            epoch = self._epoch
+            self._epoch = 1 if epoch >= EPOCH_MAX else epoch + 1
+        elif is_full:
+            return
+        else:
+            epoch, mentioned, forgotten = CLOSE_SESSION, {}, []
+        fetch = FetchRequest(
+            # the first answer gives the session's id, without which nothing can be added; and a leader looks at a
+            # partition that has joined again and again until it has told of it
+            max_wait_ms=0 if self._is_first or self._adds or epoch == CLOSE_SESSION else self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._response_bytes_max,
+            topics=by_topic(mentioned, self._partition_bytes_max),
+            session_id=self._session_id,
+            session_epoch=epoch,
+            forgotten=forgotten_by_topic(forgotten),
+            replica_id=self.following.node_id,
+            replica_epoch=self._broker_epoch(),
+        )
+        if epoch == CLOSE_SESSION:
+            self._session_id = self._epoch = 0
+        self._send_now(connection, fetch, mentioned, forgotten)
+
+    def _send_now(
+        self, connection: ClientConnection, fetch: FetchRequest, mentioned: dict[Key, Wish], forgotten: list[Key]
+    ) -> None:
+        sent = InFlight(connection, is_full=fetch.session_epoch <= 0, mentioned=mentioned, forgotten=forgotten)
+        self._in_flight.append(sent)
+        self.requests += 1
+        self.loop.deadlines.add(sent, self.loop.clock.monotonic_ms() + self._timeout_ms)
+
+        def on_reply(body: memoryview | None) -> None:
+            if body is not None and connection is self._connection:
+                self._take_answer(connection, body)
+
+        connection.send(ApiKey.FETCH, FETCH_VERSION, [encode_fetch_request(FETCH_VERSION, fetch)], on_reply)
+
+    def _wishes(self) -> tuple[dict[Key, Wish], list[Key]]:
+        """What has changed since the leader was last told: new wishes, and what is not wanted (for now)."""
+        mentioned: dict[Key, Wish] = {}
+        forgotten: list[Key] = []
+        told = self._told
+        self._adds = False
+        for key in self._next_changed():
+            followed = self._followed.get(key)
+            if followed is not None and followed.partition.follower_throttled and self._must_wait(followed):
+                followed = None
+            if followed is None or followed.state.status is not FollowerStatus.FETCHING:
+                if told.pop(key, None) is not None:
+                    forgotten.append(key)
+                continue
+            wish = followed.wish()
+            before = told.get(key)
+            if before != wish:
+                self._adds = self._adds or (before is None and self._session_id != 0)
+                told[key] = mentioned[key] = wish
+        return mentioned, forgotten
+
+    def _next_changed(self) -> Iterable[Key]:
+        """As many as the next request names: all of them where each request stands alone."""
+        changed = self._changed
+        if not (self._is_first or self._session_id):
+            self._changed, self._unsaid = {}, None
+            return changed
+        if len(changed) <= WISHES_MAX:
+            self._changed, taken = {}, list(changed)
+        else:
+            taken = list(islice(changed, WISHES_MAX))
+            for key in taken:
+                del changed[key]
+        if self._unsaid is not None and len(taken) < WISHES_MAX:
+            room = WISHES_MAX - len(taken)
+            unsaid = [partition.key for partition in islice(self._unsaid, room)]
+            if len(unsaid) < room:
+                self._unsaid = None
+            taken += unsaid
+        return taken
+
+    @property
+    def _has_more(self) -> bool:
+        """There may be something that the leader is to be told."""
+        return bool(self._changed) or self._unsaid is not None
+
+    def _look_on_soon(self) -> None:
+        """Very many were looked at, and none is to be fetched now."""
+        if not self._looks_on:
+            self._looks_on = True
+            self.loop.start_task(self._look_on)
+
+    async def _look_on(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._looks_on = False
+        if self._in_flight:
+            self.nudge()
+        else:
+            self._send()
+
+    def _must_wait(self, followed: FollowedPartition) -> bool:
+        """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
+        again soon."""
+        following = self.following
+        if not following.quota.holds_back(followed.partition, following.node_id):
+            return False
+        if not self._throttled:
+            self.loop.start_task(self._end_wait)
+        self._throttled[followed.partition.key] = None
+        return True
+
+    async def _end_wait(self) -> None:
+        await self.loop.clock.sleep_ms(THROTTLE_MS)
+        self._changed.update(self._throttled)
+        self._throttled.clear()
+        self.nudge()
+
+    # answers
+
+    def _take_answer(self, connection: ClientConnection, body: memoryview) -> None:
+        try:
+            response = decode_fetch_response(FETCH_VERSION, body)
+        except WireError as problem:
+            connection.close(f"the leader's answer does not parse: {problem}", CloseReason.BAD_BYTES)
+            return
+        self.answer_bytes += len(body)
+        sent = self._in_flight.popleft()
+        self.loop.deadlines.remove(sent)
+        self._is_first = False
+        if sent.is_full:
+            self._answered = dict(sent.mentioned)
+        else:
+            self._answered.update(sent.mentioned)
+            for key in sent.forgotten:
+                self._answered.pop(key, None)
+        if response.error_code:
+            self._refused(response.error_code)
+            return
+        if sent.is_full:
+            self._session_id = response.session_id
+            if not self._session_id:  # the leader has no slot for one: every request is a full one
+                self._epoch = 0
+                self._told.clear()
+        for _, topic_id, results in response.topics:
+            if topic_id is not None:
+                for result in results:
+                    self._take_result((topic_id, result.partition), result)
+        if self._in_flight:
+            self.nudge()  # what changed while two requests were under way does not wait for the end of a long poll
+        else:
+            self._send()
+
+    def _take_result(self, key: Key, result: FetchResult) -> None:
+        followed = self._followed.get(key)
+        wish = self._answered.get(key)
+        if followed is not None and wish is not None:
+            if result.records and not self._session_id:  # a session keeps this order at the leader
+                self._followed[key] = self._followed.pop(key)
+            followed.take(result, wish[0], wish[1])
+
+    def _refused(self, error: int) -> None:
+        """A top-level error: begin a new session; anything but a lost session waits a little."""
+        log.info("fetch is refused", leader=self.leader_id, error=ErrorCode.of(error).name)
+        lost = error in (
+            ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+            ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+            ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        )
+        if lost and not self._in_flight:
+            self._new_session()
+            self._send()
+        elif not self._in_flight or not lost:
+            connection = self._connection
+            if connection is not None:
+                connection.close("the leader refuses this fetcher")
+
+
+async def _drop(old: dict[Key, Any]) -> None:
+    """Let go of very many entries, a few at a time."""
+    while old:
+        for _ in range(min(DROPPED_MAX, len(old))):
+            old.popitem()
+        await trio.lowlevel.checkpoint()

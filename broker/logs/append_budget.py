@@ -1,0 +1,42 @@
+"""AppendBudget: appends wait while the budget of dirty bytes is used up, and run when there is room again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.loop import Loop
+
+
+class AppendBudget:
+    """`disk` has the budget. Both public methods are plain calls."""
+
+    def __init__(self, loop: Loop, open_logs: Callable[[], Iterable[Partition]]) -> None:
+        self.disk = loop.disk
+        self._loop = loop
+        self._open_logs = open_logs
+        self._is_waited_for = False
+
+    def may_write(self, partition: Partition) -> bool:
+        """Whether an append that waits may run: the budget has room. If not, it runs when there is."""
+        if self.disk.dirty_budget_full:
+            self.may_be_full(partition)
+            return False
+        return True
+
+    def may_be_full(self, partition: Partition) -> None:
+        """An append waits; if it is for the budget, run what waits when there is room again. There may be room by now:
+        threads that write back make it."""
+        if partition.appendable and not self._is_waited_for:
+            self._is_waited_for = True
+            self._loop.start_task(self._wait)
+
+    async def _wait(self) -> None:
+        await self.disk.wait_dirty_budget()
+        self._is_waited_for = False
+        for partition in self._open_logs():
+            if partition.pending:
+                partition.run_pending()
+        self._loop.request_pass()

@@ -1,0 +1,104 @@
+"""CheckpointWriter: the offset checkpoints of the log directories, written by timers and where an order demands it.
+
+Invariant: what a checkpoint says was true when it was collected, and its directory was online.
+Source: Kafka's OffsetCheckpointFile, LogManager, docs/storage.md#what-reaches-the-device-and-in-which-order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kraft.seam import DiskError
+from kraft.storage.checkpoints import TopicPartition
+
+if TYPE_CHECKING:
+    from kraft.broker.partition.log_directories import HostedDirectory, LogDirectories
+    from kraft.broker.serving.loop import Loop
+
+Offsets = dict[TopicPartition, int]
+
+
+class CheckpointWriter:
+    """Methods ending in `_forever` are tasks. When another method returns, the files say what held at its call."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        directories: LogDirectories,
+        directory_failed: Callable[[HostedDirectory, DiskError], None],
+    ) -> None:
+        self._loop = loop
+        self._directories = directories
+        self._directory_failed = directory_failed
+        self._written: dict[tuple[str, str], Offsets] = {}
+
+    async def high_watermarks_forever(self, interval_ms: int) -> None:
+        while True:
+            await self._loop.clock.sleep_ms(interval_ms)
+            await self.write_high_watermarks()
+
+    async def recovery_points_forever(self, interval_ms: int) -> None:
+        while True:
+            await self._loop.clock.sleep_ms(interval_ms)
+            await self.write_recovery_points()
+
+    async def write_high_watermarks(self) -> None:
+        """replication-offset-checkpoint, of every directory in which a mark has moved."""
+        for directory in self._directories.online:
+            await self.write_high_watermarks_of(directory)
+
+    async def write_high_watermarks_of(self, directory: HostedDirectory) -> None:
+        await self._write(directory, "high watermarks", directory.collect_high_watermarks)
+
+    async def write_recovery_points(self) -> None:
+        """The checkpoints of recovery points, index recovery points and log starts."""
+        for directory in self._directories.online:
+            await self.write_recovery_points_of(directory)
+            await self.write_log_starts_of(directory)
+
+    async def write_recovery_points_of(self, directory: HostedDirectory) -> None:
+        """Also after a truncation, before the log takes appends again: what is no longer there is no longer clean."""
+        await self._write(directory, "recovery points", directory.collect_recovery_points)
+        await self._write(directory, "index recovery points", directory.collect_index_recovery_points)
+        await self.write_cleaner_offsets_of(directory)
+
+    async def write_cleaner_offsets_of(self, directory: HostedDirectory) -> None:
+        await self._write(directory, "cleaner offsets", directory.collect_cleaner_offsets)
+
+    async def write_log_starts_of(self, directory: HostedDirectory) -> None:
+        await self._write(directory, "log starts", directory.collect_log_starts)
+
+    async def drop_forgotten(self, directory: HostedDirectory, topic: str, index: int) -> None:
+        """Before a log of this name is made here: remove the lines that checkpoint files have of an earlier one. After
+        a crash the new log would be taken for clean, or for committed, as far as the old one was."""
+        if (topic, index) not in directory.forgotten:
+            return
+        async with directory.forgetting:
+            if (topic, index) not in directory.forgotten:
+                return
+            dropped = set(directory.forgotten)
+            await self.write_high_watermarks_of(directory)
+            await self.write_recovery_points_of(directory)
+            await self.write_log_starts_of(directory)
+            directory.forgotten -= dropped
+
+    async def _write(self, directory: HostedDirectory, what: str, collect: Callable[[], Offsets]) -> None:
+        """Write a checkpoint if it is behind. While an older one is being written, wait for that, then look again."""
+        async with directory.checkpointing:
+            storage, offsets = directory.storage, collect()
+            if storage is None or self._written.get((directory.path, what)) == offsets:
+                return
+            writers: dict[str, Callable[[Offsets], None]] = {
+                "high watermarks": storage.write_high_watermarks,
+                "recovery points": storage.write_recovery_points,
+                "index recovery points": storage.write_index_recovery_points,
+                "log starts": storage.write_log_starts,
+                "cleaner offsets": storage.write_cleaner_offsets,
+            }
+            try:
+                await self._loop.disk.offload(writers[what], offsets)
+            except DiskError as error:
+                self._directory_failed(directory, error)
+                return
+            self._written[directory.path, what] = offsets

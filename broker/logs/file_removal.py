@@ -1,0 +1,49 @@
+"""Removing files and folders after a delay: readers that hold them finish before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kraft.seam import Disk, DiskError
+
+if TYPE_CHECKING:
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.loop import Loop
+
+log = structlog.get_logger("kraft.broker.logs")
+
+
+class FileRemoval:
+    """`remove_later` is a plain call; `remove_after` waits until it is done."""
+
+    def __init__(self, loop: Loop, disk_failed: Callable[[Partition, DiskError], None]) -> None:
+        self._loop = loop
+        self._disk_failed = disk_failed
+
+    def remove_later(self, delay_ms: int, paths: list[str], partition: Partition | None = None) -> None:
+        """As `remove_after`, in the background."""
+        self._loop.start_task(self.remove_after, delay_ms, paths, partition)
+
+    async def remove_after(self, delay_ms: int, paths: list[str], partition: Partition | None = None) -> None:
+        """Unlink files, or remove folders, once no reader can need them. What is gone already is no error. A refusal
+        of the device fails `partition`, whose files they were; without one it is logged."""
+        await self._loop.clock.sleep_ms(delay_ms)
+        try:
+            await self._loop.disk.offload(remove_all, self._loop.disk, paths)
+        except DiskError as error:
+            if partition is not None and not partition.is_removed:
+                self._disk_failed(partition, error)
+            else:
+                log.warning("files could not be removed", error=str(error))
+
+
+def remove_all(disk: Disk, paths: list[str]) -> None:
+    """*Blocking.*"""
+    for path in paths:
+        if disk.is_directory(path):
+            disk.remove_tree(path)
+        else:
+            disk.unlink(path)

@@ -1,0 +1,58 @@
+"""OpenedLogs: a log that has been opened goes to its partition, and its replica begins to work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from kraft.broker.logs.directory_assignments import DirectoryAssignments
+    from kraft.broker.logs.opening_queue import LogContext
+    from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.loop import Loop
+    from kraft.storage.log import Log
+
+log = structlog.get_logger("kraft.broker.replicas")
+
+
+class OpenedLogs:
+    """A plain call."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        context: LogContext,
+        assignments: DirectoryAssignments,
+        *,
+        begin_fetching: Callable[[Partition], None],
+        begin_move_again: Callable[[Partition], None],
+        want_sync: Callable[[Partition], None],
+    ) -> None:
+        """`begin_move_again(partition)`: a move that an earlier life had begun goes on."""
+        self._loop = loop
+        self._context = context
+        self._assignments = assignments
+        self._begin_fetching = begin_fetching
+        self._begin_move_again = begin_move_again
+        self._want_sync = want_sync
+
+    def take(self, partition: Partition, opened: Log) -> None:
+        """Give a log to its partition, and begin to fetch if it follows. The log is closed if the replica was removed,
+        or its directory went offline, meanwhile."""
+        directory = partition.directory
+        if partition.is_removed or directory is None or not directory.is_online:
+            opened.release()
+            return
+        report = opened.recovery_report
+        if report.bytes_cut:
+            log.warning("log was cut at its end", topic=partition.topic, partition=partition.index, report=str(report))
+        self._assignments.report(partition, directory.directory_id)
+        self._begin_move_again(partition)
+        opened.update_config(self._context.config_of(partition))  # it may have changed while the log was being opened
+        partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
+        if opened.unsynced:
+            self._want_sync(partition)
+        self._begin_fetching(partition)
+        self._loop.request_pass()

@@ -1,0 +1,68 @@
+"""ReplicaPlacement: the log directory of a replica that is new here, and whether its log has to be open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kraft.image.partitions import NO_LEADER, PartitionState
+from kraft.image.registrations import UNASSIGNED_DIRECTORY
+
+if TYPE_CHECKING:
+    from kraft.broker.logs.directory_assignments import DirectoryAssignments
+    from kraft.broker.logs.lost_replicas import LostReplicas
+    from kraft.broker.partition.log_directories import LogDirectories
+    from kraft.broker.partition.partition import Partition
+
+log = structlog.get_logger("kraft.broker.replicas")
+
+
+class ReplicaPlacement:
+    """All plain calls."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directories: LogDirectories,
+        assignments: DirectoryAssignments,
+        lost: LostReplicas,
+        open_soon: Callable[[Partition], None],
+    ) -> None:
+        self._node_id = node_id
+        self._directories = directories
+        self._assignments = assignments
+        self._lost = lost
+        self._open_soon = open_soon
+
+    def place(self, partition: Partition, state: PartitionState, *, is_new: bool) -> None:
+        """Give a new replica its directory. It is offline if it may be in a directory that is. `is_new`: it was
+        assigned to this broker just now, so there is no data of it anywhere."""
+        topic, index = partition.topic, partition.index
+        assigned = state.directory_of(self._node_id)
+        directory = self._directories.place(topic, index, assigned, is_new=is_new)
+        if directory is None:
+            log.error("replica may be in a log directory that is offline", topic=topic, partition=index)
+            partition.not_placed()
+            if assigned in (None, UNASSIGNED_DIRECTORY, *self._directories.ids):
+                self._lost.report(partition)  # the controller cannot know that it was there
+            return
+        partition.placed(directory, is_blank=(topic, index) not in directory.held)
+        directory.partitions.add(partition)
+
+    def look_after_log(self, partition: Partition) -> None:
+        """A role was taken: open the log, unless it can wait. It can if there is none yet; and if we follow no broker
+        and nothing of it is to be recovered: followers and clients ask for it when they need it."""
+        directory, state = partition.directory, partition.state
+        if directory is None or state is None or partition.log is not None or partition.is_offline:
+            return
+        if partition.is_blank:
+            self._assignments.report(partition, directory.directory_id)
+        elif not (
+            state.leader in (NO_LEADER, self._node_id)
+            and directory.is_clean
+            and self._assignments.is_known(partition, directory.directory_id)
+            and (partition.topic, partition.index) not in self._directories.interrupted
+        ):
+            self._open_soon(partition)

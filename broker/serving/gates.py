@@ -1,0 +1,199 @@
+"""The three gates that every request passes: authorization, throttling, and memory.
+
+Allow-all and no-quota are the first implementations. The calls are at the places that the protocol gives them
+(authorization comes before existence), so a real authorizer changes only this module. Codes are those of Kafka's
+AclOperation and ResourceType. Source: Kafka's Authorizer, ClientQuotaManager, AclOperation, ResourceType.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import trio
+
+from kraft.broker.serving.session import Session
+from kraft.wire.budget import MemoryBudget
+
+AUTHORIZED_OPERATIONS_OMITTED = -(2**31)
+
+
+class Operation(IntEnum):
+    """Kafka's AclOperation; the value is also the bit in `authorized_operations`."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """Kafka's ResourceType."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Resource(NamedTuple):
+    """What an operation is done to."""
+
+    type: ResourceType
+    name: str
+
+
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+
+OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: (
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
+        ResourceType.GROUP: (
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
+        ResourceType.CLUSTER: (
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        ),
+    }
+)
+"""Which operations `authorized_operations` may name for a resource."""
+
+
+def topic_resource(name: str) -> Resource:
+    return Resource(ResourceType.TOPIC, name)
+
+
+class QuotaKind(Enum):
+    """What is counted against a quota; the unit is in the name."""
+
+    PRODUCE_BYTES = "Produce"
+    FETCH_BYTES = "Fetch"
+    REQUEST_NANOSECONDS = "Request"
+    CONTROLLER_MUTATIONS = "ControllerMutation"
+
+
+class Authorizer(Protocol):
+    """Decides; pure of effects."""
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool: ...
+
+    def authorize_any(self, session: Session, operation: Operation, type: ResourceType) -> bool:
+        """Is there any resource of this type that the session may do this to?"""
+        ...
+
+
+class Quotas(Protocol):
+    """Counts what clients use."""
+
+    def record(self, session: Session, kind: QuotaKind, amount: int) -> int:
+        """Count `amount`; answers for how many ms the connection is to be muted (0: not at all)."""
+        ...
+
+
+class AllowAll:
+    """The authorizer of a cluster without `authorizer.class.name`."""
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+        return True
+
+    def authorize_any(self, session: Session, operation: Operation, type: ResourceType) -> bool:
+        return True
+
+
+class NoQuotas:
+    """The quotas of a cluster in which none was set."""
+
+    def record(self, session: Session, kind: QuotaKind, amount: int) -> int:
+        return 0
+
+
+OPENERS_MAX = 3
+"""Requests that have stored batches decompressed at one time; others wait for their turn."""
+OPENING_BYTES = 8 * 1024 * 1024
+"""What one of them, or a round of compaction, is counted with: a batch, and the window of its codec."""
+
+
+class Gates:
+    """The gates of one node. `memory` is the process's one budget for frames, fetch buffers and decompression."""
+
+    __slots__ = ("_openers", "authorizer", "memory", "quotas")
+
+    def __init__(
+        self, memory: MemoryBudget, *, authorizer: Authorizer | None = None, quotas: Quotas | None = None
+    ) -> None:
+        self.memory = memory
+        self._openers = trio.CapacityLimiter(OPENERS_MAX)
+        self.authorizer: Authorizer = authorizer or AllowAll()
+        self.quotas: Quotas = quotas or NoQuotas()
+
+    @asynccontextmanager
+    async def opening(self) -> AsyncIterator[None]:
+        """A turn to decompress stored batches, whose memory is counted meanwhile."""
+        async with self._openers:
+            with self.counting(OPENING_BYTES):
+                yield
+
+    @contextmanager
+    def counting(self, count: int) -> Iterator[None]:
+        """Count so many bytes, which cannot be refused, as held."""
+        self.memory.take(count)
+        try:
+            yield
+        finally:
+            self.memory.give(count)
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+        """May this session do this?"""
+        return self.authorizer.authorize(session, operation, resource)
+
+    def authorize_topic(self, session: Session, operation: Operation, topic: str) -> bool:
+        """May this session do this to the topic of this name?"""
+        return self.authorizer.authorize(session, operation, Resource(ResourceType.TOPIC, topic))
+
+    def authorize_cluster(self, session: Session, operation: Operation) -> bool:
+        """May this session do this to the cluster as a whole?"""
+        return self.authorizer.authorize(session, operation, CLUSTER)
+
+    def authorize_any(self, session: Session, operation: Operation, type: ResourceType) -> bool:
+        """May this session do this to any resource of this type?"""
+        return self.authorizer.authorize_any(session, operation, type)
+
+    def throttle(self, session: Session, kind: QuotaKind, amount: int) -> int:
+        """Count `amount` of `kind`; answers the throttle time in ms, for the response and for the mute."""
+        return self.quotas.record(session, kind, amount)
+
+    def authorized_operations(self, session: Session, resource: Resource) -> int:
+        """The bit field that Metadata and DescribeCluster answer when asked for it."""
+        bits = 0
+        for operation in OPERATIONS_OF[resource.type]:
+            if self.authorizer.authorize(session, operation, resource):
+                bits |= 1 << operation
+        return bits

@@ -1,0 +1,275 @@
+"""`kraft groups`: list and describe groups, see their lag and members, reset and delete offsets, delete groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.groups.offset_resets import reset_offsets
+from kraft.deploy.cli.output import (
+    EXIT_NOT_FOUND,
+    EXIT_USAGE,
+    CommandFailed,
+    JsonOption,
+    emphasized,
+    plain,
+    plural,
+    print_json,
+    show,
+    table,
+    warn,
+)
+from kraft.deploy.cli.several import Outcome, attempt_each, tell
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin, GroupDescription
+    from kraft.client.admin.group_lag import PartitionLag
+
+app = typer.Typer(help="Consumer groups: lag, members, offsets, deletion.", no_args_is_help=True, rich_markup_mode=None)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group)]
+GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP…", autocompletion=complete_group)]
+
+
+STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Unknown",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+
+
+Described = tuple["GroupDescription", "list[PartitionLag]"]
+
+
+def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list[str]:
+    """What was given, as Kafka spells it. CommandFailed for what Kafka does not have."""
+    spelled = {name.lower(): name for name in known}
+    for name in given or ():
+        if name.lower() not in spelled:
+            raise CommandFailed(f"{option} {name}: expected one of {', '.join(known)}", code=EXIT_USAGE)
+    return [spelled[name.lower()] for name in given or ()]
+
+
+@app.command("list")
+@over_network
+def list_groups(
+    connection: Connection,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", help="Only groups in this state: Stable, Empty, Dead, …", autocompletion=one_of(*STATES)
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only classic or consumer groups.", autocompletion=one_of(*TYPES)),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the groups of all brokers."""
+    states, types = _named("--state", state, STATES), _named("--type", kind, TYPES)
+    found = connection.run(lambda admin: admin.groups.list(states=states, types=types))
+    rows = [(one.group_id, one.state, one.type, one.protocol_type, one.coordinator) for one in found]
+    show(as_json, ["group", "state", "type", "protocol", "coordinator"], rows)
+
+
+@app.command()
+@over_network
+def describe(
+    connection: Connection,
+    group: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="Default: all.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=complete_topic),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how far groups are: committed offset, end, lag and reader of each partition."""
+
+    async def work(admin: Admin) -> list[Outcome[Described]]:
+        from kraft.client.admin.group_lag import find_lags
+
+        async def describe_one(name: str) -> Described:
+            described = await admin.groups.describe(name)
+            return described, await find_lags(admin, described, topic)
+
+        if topic:
+            await admin.topics.describe(topic)  # one that is not there is not one in which nothing is committed
+        if group:
+            return await attempt_each(list(dict.fromkeys(group)), describe_one)
+        outcomes = await attempt_each([one.group_id for one in await admin.groups.list()], describe_one)
+        return [one for one in outcomes if one.problem is None or one.problem.code != EXIT_NOT_FOUND]  # gone meanwhile
+
+    found = connection.run(work)
+    told = [one.name for one in found if one.value is not None]
+
+    def line(name: str, described: Described) -> str:
+        return ("" if name == told[0] else "\n") + _text_of(*described)
+
+    for one in found:
+        if group and topic and one.value is not None and not one.value[1]:
+            warn(f"group {one.name} does not read {', '.join(topic)} and has no offset there")
+    tell(found, "group_id", as_json, lambda name, described: _json_of(*described), line, as_list=not group)
+
+
+@app.command()
+@over_network
+def members(connection: Connection, group: GroupArgument, as_json: JsonOption = False) -> None:
+    """Show the members of a group, and what each one reads."""
+    found = connection.run(lambda admin: admin.groups.describe(group))
+    rows = [
+        (
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.host,
+            len(member.assignment),
+            [f"{topic}-{index}" for topic, index in member.assignment],
+        )
+        for member in found.members
+    ]
+    show(as_json, ["member", "instance", "client_id", "host", "partitions", "assignment"], rows)
+
+
+app.command("reset-offsets")(reset_offsets)
+
+
+@app.command()
+@over_network
+def delete(connection: Connection, group: GroupsArgument, as_json: JsonOption = False) -> None:
+    """Delete groups that have no members, with their offsets."""
+
+    async def work(admin: Admin) -> list[Outcome[None]]:
+        return await attempt_each(group, admin.groups.delete)
+
+    def row(name: str, _: None) -> dict[str, object]:
+        return {"group": name, "deleted": True}
+
+    tell(connection.run(work), "group", as_json, row, lambda name, _: f"group {name} deleted")
+
+
+@app.command("delete-offsets")
+@over_network
+def delete_offsets(
+    connection: Connection,
+    group: GroupArgument,
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.", autocompletion=complete_topic),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Forget what a group has committed for topics that it does not read any more."""
+
+    async def work(admin: Admin) -> list[tuple[str, int]]:
+        from kraft.deploy.cli.topics import choose_partitions
+
+        chosen = await choose_partitions(admin, topic)
+        committed = await admin.groups.offsets(group)
+        await admin.groups.delete_offsets(group, chosen)
+        deleted = [tp for tp in chosen if tp in committed]
+        if not deleted:
+            raise CommandFailed(
+                f"group {group} has no committed offsets of {', '.join(topic)}; see kraft groups describe {group}",
+                code=EXIT_NOT_FOUND,
+            )
+        return deleted
+
+    show(as_json, ["topic", "partition"], connection.run(work))
+
+
+@app.command("remove-members")
+@over_network
+def remove_members(
+    connection: Connection,
+    group: GroupArgument,
+    member: Annotated[list[str] | None, typer.Option("--member", metavar="ID", help="May be repeated.")] = None,
+    instance: Annotated[
+        list[str] | None, typer.Option("--instance", metavar="ID", help="A static member; may be repeated.")
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Remove all members.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make members leave a group; what they read goes to the others."""
+    if not (member or instance or everybody):
+        raise CommandFailed("whom? give --member ID, --instance ID or --all", code=EXIT_USAGE)
+
+    async def work(admin: Admin) -> list[str]:
+        described = await admin.groups.describe(group)
+        chosen = [
+            one
+            for one in described.members
+            if everybody or one.member_id in (member or ()) or one.instance_id in (instance or ())
+        ]
+        if not chosen and not everybody:
+            known = ", ".join(one.instance_id or one.member_id for one in described.members) or "none"
+            raise CommandFailed(f"group {group} has no such member (members: {known})")
+        if chosen:
+            await admin.groups.remove_members(group, chosen)
+        return [one.instance_id or one.member_id for one in chosen]
+
+    removed = connection.run(work)
+    if as_json:
+        print_json({"group": group, "removed": removed})
+    else:
+        print(f"{plural(len(removed), 'member')} removed from group {group}")
+
+
+def _json_of(group: GroupDescription, lags: list[PartitionLag]) -> dict[str, object]:
+    from kraft.client.admin.group_lag import total_lag
+
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "committed": one.committed,
+            "end_offset": one.end_offset,
+            "lag": one.lag,
+            "member": None if one.member is None else one.member.member_id,
+        }
+        for one in lags
+    ]
+    return {**plain(group), "lag": total_lag(lags), "partitions": rows}
+
+
+def _text_of(group: GroupDescription, lags: list[PartitionLag]) -> str:
+    from kraft.client.admin.group_lag import total_lag
+
+    total = total_lag(lags)
+    facts = [
+        f"group {emphasized(group.group_id)}",
+        f"state {group.state}",
+        f"type {group.type}",
+        f"assignor {group.assignor or '-'}",
+        f"coordinator {group.coordinator}",
+        f"members {len(group.members)}",
+        f"total lag {'-' if total is None else f'{total:,}'}",
+    ]
+    head = "  ".join(facts)
+    rows = [
+        (
+            one.topic,
+            one.partition,
+            one.committed,
+            one.end_offset,
+            one.lag,
+            None if one.member is None else one.member.instance_id or one.member.member_id,
+            None if one.member is None else one.member.client_id,
+            None if one.member is None else one.member.host,
+        )
+        for one in lags
+    ]
+    columns = ["topic", "partition", "committed", "end_offset", "lag", "member", "client_id", "host"]
+    return f"{head}\n{table(columns, rows)}" if rows else head

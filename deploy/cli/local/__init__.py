@@ -1,0 +1,2 @@
+"""Async: verbs over the processes of a local cluster: start, stop, watch, faults. May import what kraft.deploy.cli
+imports."""

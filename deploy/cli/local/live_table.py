@@ -1,0 +1,128 @@
+"""The live table of `kraft up` in the foreground: processes, roles, who leads, and what is not in sync."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import trio
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from kraft.client import KafkaError
+from kraft.client.admin import Admin, PartitionDescription
+from kraft.client.cluster import ClusterUnreachable
+from kraft.client.connections import CONNECTION_FAILURES
+from kraft.deploy.cli.local.foreground import ready_line
+from kraft.deploy.cli.output import plural
+from kraft.deploy.launch.control import LocalCluster, NodeStatus
+
+REFRESH_SECONDS = 1.0
+ASK_MS_MAX = 3_000
+"""For each question, in three attempts with a broker each: one that is paused, or hangs, costs a third of it."""
+
+_FAILURES = (ClusterUnreachable, *CONNECTION_FAILURES, KafkaError)
+_COLORS = MappingProxyType(
+    {"ready": "green", "starting": "yellow", "paused": "yellow", "running": "green", "ended": "red"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the cluster itself says. `quorum_leader` is None where the quorum has none, or does not answer."""
+
+    quorum_leader: int | None
+    partitions: tuple[PartitionDescription, ...]
+    topics: int
+
+
+@dataclass(slots=True)
+class Latest:
+    """The last answers: `view` is None where no broker answers; `is_asked`: whether there was time for one."""
+
+    view: View | None = None
+    is_asked: bool = False
+
+
+def watch(cluster: LocalCluster) -> None:
+    """Show the cluster until ctrl-C or the end of its last node."""
+    trio.run(_watch, cluster)
+
+
+async def _watch(cluster: LocalCluster) -> None:
+    console = Console(highlight=False)
+    console.print(ready_line(cluster), soft_wrap=True)  # which stays when the table is gone
+    latest = Latest()
+    async with (
+        Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="kraft-up", timeout_ms=ASK_MS_MAX) as admin,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_ask_again, admin, latest)
+        # On a screen of its own, which is drawn whole each time: lines that a resize has wrapped leave nothing behind.
+        with Live(console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                nodes = await trio.to_thread.run_sync(cluster.status)
+                live.update(Group(Text(ready_line(cluster)), _render(nodes, latest)), refresh=True)
+                if all(node.pid is None for node in nodes):
+                    break
+                await trio.sleep(REFRESH_SECONDS)
+        nursery.cancel_scope.cancel()
+
+
+async def _ask_again(admin: Admin, latest: Latest) -> None:
+    """Ask beside the table: the nodes' states are shown also while brokers take their time."""
+    while True:
+        latest.view = await _ask(admin)
+        latest.is_asked = True
+        await trio.sleep(REFRESH_SECONDS)
+
+
+async def _ask(admin: Admin) -> View | None:
+    try:
+        topics = await admin.topics.list()
+    except _FAILURES:
+        return None
+    leader: int | None = None
+    with contextlib.suppress(*_FAILURES):  # the brokers know the topics also while controllers elect
+        leader = (await admin.nodes.quorum()).leader
+    return View(leader, tuple(part for topic in topics for part in topic.partitions), len(topics))
+
+
+def _render(nodes: list[NodeStatus], latest: Latest) -> Group:
+    view = latest.view
+    table = Table(box=None, pad_edge=False)
+    for name in ("node", "roles", "ports", "pid", "state", "leads", "out of sync"):
+        table.add_column(name)
+    for node in nodes:
+        leads, behind = _share(node.node_id, view)
+        roles = ",".join(node.roles) + (" (active)" if view and view.quorum_leader == node.node_id else "")
+        state = Text(node.ended or node.state, style=_COLORS.get(node.state, ""))
+        ports = ",".join(str(port) for port in node.ports)
+        table.add_row(str(node.node_id), roles, ports, str(node.pid or "-"), state, leads, behind)
+    trouble = _trouble(view) if latest.is_asked else Text("asking the brokers …", style="dim")
+    return Group(table, trouble, Text("ctrl-C ends the cluster", style="dim"))
+
+
+def _share(node_id: int, view: View | None) -> tuple[str, str]:
+    if view is None:
+        return "-", "-"
+    leads = sum(1 for part in view.partitions if part.leader == node_id)
+    behind = sum(1 for part in view.partitions if node_id in part.replicas and node_id not in part.isr)
+    return str(leads), str(behind) if behind else ""
+
+
+def _trouble(view: View | None) -> Text:
+    if view is None:
+        return Text("no broker answers", style="red")
+    short = [part for part in view.partitions if part.is_under_replicated]
+    leaderless = sum(1 for part in view.partitions if part.leader is None)
+    if not short:
+        return Text(
+            f"{plural(view.topics, 'topic')}, {plural(len(view.partitions), 'partition')}, all in sync", style="green"
+        )
+    example = f"{short[0].topic}-{short[0].index} has ISR {list(short[0].isr)}"
+    text = f"{plural(len(short), 'partition')} not fully in sync, {leaderless} without leader; {example}"
+    return Text(text, style="red" if leaderless else "yellow")

@@ -1,0 +1,99 @@
+"""How a broker is drained: where its replicas go, and the moves.
+
+Invariants: the plan keeps each partition's number of replicas, and touches no partition that has none on the broker. A
+move that is under way already counts with its target, so that a drain that was interrupted goes on where it was; unless
+it goes to a broker that is down: then another one is chosen. A throttle that an interrupted drain has left is lifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraft.client.core.replica_plan import plan_without
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, CommandFailed, plural
+from kraft.deploy.cli.partitions.reassign_progress import DONE, wait_until_over
+from kraft.deploy.cli.partitions.reassignment_file import Placement
+
+if TYPE_CHECKING:
+    from kraft.client.admin import Admin, PartitionDescription, Reassignment
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """The replicas of each partition that has one on the broker, now and afterwards. `running`: those that are moving
+    to their target already."""
+
+    broker: int
+    before: Mapping[TopicPartition, tuple[int, ...]]
+    targets: Mapping[TopicPartition, tuple[int, ...]]
+    running: frozenset[TopicPartition]
+
+
+async def find_drain_plan(admin: Admin, broker: int) -> DrainPlan:
+    """What is to be moved. CommandFailed if there is no such broker, or the others are too few."""
+    known = {one.node_id: one for one in (await admin.nodes.cluster()).brokers}
+    if broker not in known:
+        raise CommandFailed(f"there is no broker {broker} (there are: {_ids(known)})", code=EXIT_NOT_FOUND)
+    usable = {one.node_id: one.rack for one in known.values() if not one.is_fenced and one.node_id != broker}
+    running = await admin.partitions.reassignments()
+    partitions = [part for topic in await admin.topics.list() for part in topic.partitions]
+    try:
+        return decide_drain(broker, partitions, running, usable)
+    except ValueError as problem:
+        raise CommandFailed(f"broker {broker} cannot be drained: {problem}; start another broker first") from None
+
+
+def decide_drain(
+    broker: int,
+    partitions: Sequence[PartitionDescription],
+    running: Mapping[TopicPartition, Reassignment],
+    usable: Mapping[int, str | None],
+) -> DrainPlan:
+    """The plan, with the brokers that may take replicas (id → rack). Each replica of the broker goes to the one that is
+    best by rack and load; all others stay. ValueError if there are too few brokers."""
+    before = {(one.topic, one.index): one.replicas for one in partitions if broker in one.replicas}
+    current = {(one.topic, one.index): one.replicas for one in partitions}
+    for one, move in running.items():
+        down = [replica for replica in move.adding if replica not in usable and broker in move.removing]
+        current[one] = tuple(broker if replica in down[:1] else replica for replica in move.target)
+    moving = frozenset(one for one in before if broker not in current[one])
+    targets = {one: current[one] for one in moving}
+    targets |= plan_without(broker, current, usable)
+    return DrainPlan(broker=broker, before=before, targets=targets, running=moving)
+
+
+async def carry_out(admin: Admin, plan: DrainPlan, throttle: int | None) -> None:
+    """Begin the moves that are not under way, and wait for all. CommandFailed names what did not move."""
+    from kraft.client.admin.reassign_throttle import set_throttle
+
+    new = {one: target for one, target in plan.targets.items() if one not in plan.running}
+    if throttle is None:
+        await _lift(admin, plan.broker)
+    else:
+        await set_throttle(admin, plan.before, plan.targets, throttle)
+    refused = {one: why for one, why in (await admin.partitions.reassign(new)).items() if why} if new else {}
+    placements = {one: Placement(target) for one, target in plan.targets.items() if one not in refused}
+    progress = await wait_until_over(admin, placements)
+    await _lift(admin, plan.broker)
+    left = [one for one in placements if progress.state(one) != DONE]
+    if refused or left:
+        named = [f"{topic}-{index}: {why}" for (topic, index), why in sorted(refused.items())]
+        named += [f"{topic}-{index}: {progress.state((topic, index))}" for topic, index in sorted(left)]
+        raise CommandFailed(f"{plural(len(named), 'partition')} did not move: {'; '.join(named[:5])}")
+
+
+async def _lift(admin: Admin, broker: int) -> None:
+    """Take the throttle of this broker's drain away, also one that an interrupted drain has left."""
+    from kraft.client.admin.reassign_throttle import lift_throttle, throttled_topics
+
+    topics = await throttled_topics(admin, broker)
+    if topics:
+        await lift_throttle(admin, topics, [one.node_id for one in (await admin.nodes.cluster()).brokers])
+
+
+def _ids(brokers: Mapping[int, object]) -> str:
+    return ", ".join(map(str, sorted(brokers)))

@@ -1,0 +1,312 @@
+"""`kraft consume`: print records, from where one likes to where one likes, and only those that one looks for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from io import RawIOBase
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
+from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, warn
+from kraft.deploy.cli.records.filter import RecordFilter, compile_filter
+from kraft.deploy.cli.records.format import compile_format, print_plain
+from kraft.deploy.cli.records.reading_bar import Reading
+from kraft.deploy.cli.times import format_time, parse_time_ms
+
+if TYPE_CHECKING:
+    from kraft.client import Consumer, ConsumerRecord
+    from kraft.client.admin import Admin
+    from kraft.client.core.records import TopicPartition
+
+IDLE_MS = 1_000
+RECORDS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where to begin and end. `start`: "earliest", "latest", an offset, or a negative number from the end; times in ms
+    win over offsets. An `end` is exclusive."""
+
+    start: str | int = "earliest"
+    end: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    follow: bool = False
+
+
+@over_network
+def consume(
+    connection: Connection,
+    topic: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC[:0,2-4]…", autocompletion=complete_topic, help="All partitions, or these."),
+    ],
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="START[:END]",
+            show_default="earliest",
+            help="earliest, latest, a number, or -N: the last N of a partition.",
+            autocompletion=one_of("earliest", "latest"),
+        ),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From this time on: 2026-11-21T10:00:00, ms since 1970, or -1h.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            autocompletion=complete_group,
+            help="Read as a member, until ctrl-C or -n.",
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end until ctrl-C.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Only records of committed transactions.")] = False,
+    key: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose key it finds.")] = None,
+    value: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose value it finds.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[=REGEX]", help="Only records with this header; may be repeated.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", "-F", help=r"As kcat's: %t %p %o %T %k %s %h %K %S, \n \t; e.g. '%p %o %k: %s\n'."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print records, one per line; stops at the end that the partitions have now."""
+    wanted = _parse_range(offset or "", since, until, follow)
+    only = compile_filter(key, value, header or ())
+    reading = Reading(count)
+    show = reading.counted(_printer(form, as_json))
+    topics = _with_partitions(topic, partition) if partition else topic
+    settings = connection.consumer_settings(group, isolation_level="read_committed" if committed else None)
+    if group is not None:
+        _check_membership(group, topics, wanted)
+        if offset is not None or "auto_offset_reset" not in settings:
+            settings["auto_offset_reset"] = wanted.start
+
+    async def work() -> None:
+        opened = _reader(connection, settings, topics, wanted, reading, is_member=group is not None)
+        async with opened as (reader, ends):
+            await _print(reader, ends, only, show, count, _write)
+
+    with suppress(BrokenPipeError):  # who reads no further (`| head -1`) has what they wanted
+        connection.run_async(work)
+
+
+def _with_partitions(topics: list[str], partitions: list[int]) -> list[str]:
+    """These partitions of each topic, as TOPIC:0,2."""
+    if any(":" in name for name in topics):
+        raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
+    return [f"{name}:{','.join(map(str, partitions))}" for name in topics]
+
+
+@asynccontextmanager
+async def _reader(
+    connection: Connection,
+    settings: dict[str, Any],
+    topics: list[str],
+    wanted: Range,
+    reading: Reading,
+    *,
+    is_member: bool,
+) -> AsyncIterator[tuple[Consumer, Mapping[TopicPartition, int] | None]]:
+    """A consumer that stands where to begin, and where to end: a member of a group goes on where that stands."""
+    from kraft.client import Consumer
+
+    starts: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] | None = None
+    async with connection.admin() as admin:
+        await admin.nodes.cluster()  # says within seconds if there is no cluster
+        if not is_member:
+            is_committed = settings.get("isolation_level") == "read_committed"
+            starts, ends = await _bounds(admin, topics, wanted, committed=is_committed)
+    async with Consumer(**settings) as consumer, reading.bar(consumer, starts, ends):
+        if is_member:
+            await consumer.subscribe(topics)
+        else:
+            await consumer.assign(starts, at=starts)
+        yield consumer, ends
+
+
+def _check_membership(group: str, topics: list[str], wanted: Range) -> None:
+    """CommandFailed for what a member cannot do: the group says where to go on, `--offset` only where to begin."""
+    if not group:
+        raise CommandFailed("--group is empty: name a group, or leave it out to read without one", code=EXIT_USAGE)
+    bounds = (wanted.end, wanted.since_ms, wanted.until_ms)
+    if wanted.start not in ("earliest", "latest") or any(bound is not None for bound in bounds):
+        raise CommandFailed(
+            "--group reads on where the group stands: --offset may be earliest or latest, and there is no end (see "
+            "kraft groups reset-offsets)",
+            code=EXIT_USAGE,
+        )
+    if any(":" in name for name in topics):
+        raise CommandFailed("--group divides partitions itself: name topics only", code=EXIT_USAGE)
+
+
+async def _print(
+    consumer: Consumer,
+    ends: Mapping[TopicPartition, int] | None,
+    only: RecordFilter,
+    show: Callable[[ConsumerRecord], bytes],
+    count: int | None,
+    write: Callable[[bytes], Awaitable[None]],
+) -> None:
+    """Print until `count` records were shown, or every partition has reached its end (None: there is no end)."""
+    left = count
+    while ends is None or not all(_has_reached(consumer, tp, end) for tp, end in ends.items()):
+        out = []
+        for record in await consumer.poll(records_max=min(RECORDS_MAX, left or RECORDS_MAX), timeout_ms=IDLE_MS):
+            if ends is not None and record.offset >= ends[(record.topic, record.partition)]:
+                continue
+            if not only.matches(record):
+                continue
+            out.append(show(record))
+        if out:
+            await write(b"".join(out))
+        if left is not None:
+            left -= len(out)
+            if left <= 0:
+                return
+
+
+async def _write(data: bytes) -> None:
+    """To standard output, off the loop: while a pager holds it up, a member goes on with its heartbeats, and an
+    interrupt lets it leave its group.
+
+    It is written below Python's own buffer, whose lock a thread that still waits would hold when the command ends. A
+    cancel may land in the middle of the data: it comes only when the command ends, and then they are not committed.
+    """
+    import trio
+
+    given = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
+    await trio.to_thread.run_sync(_write_all, given, data, abandon_on_cancel=True)
+
+
+def _write_all(given: RawIOBase | BinaryIO, data: bytes) -> None:
+    import select
+
+    rest = memoryview(data)
+    while rest:
+        written = given.write(rest)
+        if written is None:  # another process that has the same terminal has made it non-blocking
+            select.select([], [given], [])
+        else:
+            rest = rest[written:]
+
+
+def _has_reached(consumer: Consumer, tp: TopicPartition, end: int) -> bool:
+    """Whether all before `end` was read; not while the log's beginning has moved on and a new position is sought."""
+    from kraft.client import KafkaError
+
+    try:
+        return consumer.position(tp) >= end
+    except KafkaError:
+        return False
+
+
+async def _bounds(
+    admin: Admin, topics: list[str], wanted: Range, *, committed: bool
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """The offset to begin at and the one to end before, of each partition; no ends when following."""
+    from kraft.client.admin import EARLIEST, LATEST
+    from kraft.deploy.cli.topics import choose_partitions, offsets_at_time
+
+    chosen = await choose_partitions(admin, topics)
+    first = await admin.partitions.offsets(dict.fromkeys(chosen, EARLIEST))
+    last = await admin.partitions.offsets(dict.fromkeys(chosen, LATEST), read_committed=committed)
+    ends = {tp: last[tp].offset for tp in chosen}
+    _require_start(wanted.start, ends)
+    starts = {tp: _start(wanted.start, first[tp].offset, ends[tp]) for tp in chosen}
+    if wanted.since_ms is not None:
+        starts = await offsets_at_time(admin, wanted.since_ms, ends)
+    if wanted.until_ms is not None:
+        return starts, await offsets_at_time(admin, wanted.until_ms, ends)
+    if wanted.end is not None:
+        return starts, {tp: min(wanted.end, end) for tp, end in ends.items()}
+    return starts, None if wanted.follow else ends
+
+
+def _require_start(start: str | int, ends: Mapping[TopicPartition, int]) -> None:
+    """CommandFailed for an offset behind the end of every partition: at the end itself the next record will be."""
+    longest = max(ends, key=ends.__getitem__, default=None)
+    if not isinstance(start, int) or longest is None or start <= ends[longest]:
+        return
+    which = f"{longest[0]}-{longest[1]}{', the longest,' if len(ends) > 1 else ''}"
+    raise CommandFailed(
+        f"no offset {start} is there yet: {which} ends at {ends[longest]}; see kraft partitions list",
+        code=EXIT_NOT_FOUND,
+    )
+
+
+def _start(start: str | int, first: int, end: int) -> int:
+    if start == "earliest":
+        return first
+    if start == "latest":
+        return end
+    assert isinstance(start, int)
+    return min(max(first, end + start if start < 0 else start), end)
+
+
+def _parse_range(offset: str, since: str | None, until: str | None, follow: bool) -> Range:
+    import time
+
+    now_ms = int(time.time() * 1000)
+    text, colon, end = offset.partition(":")
+    start: str | int = {"beginning": "earliest", "end": "latest"}.get(text, text) or "earliest"
+    if start not in ("earliest", "latest"):
+        if not text.removeprefix("-").isdecimal() or text == "-0":
+            raise CommandFailed(f"--offset {offset}: expected earliest, latest, N, -N or START:END", code=EXIT_USAGE)
+        start = int(text)
+    if colon and not end.isdecimal():
+        raise CommandFailed(f"--offset {offset}: the end must be an offset", code=EXIT_USAGE)
+    if follow and (end or until):
+        raise CommandFailed("--follow has no end: leave out --until and the end of --offset", code=EXIT_USAGE)
+    least = start if isinstance(start, int) and start >= 0 else 0
+    if end and int(end) <= least:
+        raise CommandFailed(
+            f"--offset {offset} holds no record: the end is the first offset that is not read, so it must be more than "
+            f"{least}",
+            code=EXIT_USAGE,
+        )
+    since_ms = None if since is None else parse_time_ms(since, now_ms)
+    until_ms = None if until is None else parse_time_ms(until, now_ms)
+    if (since and offset) or (until and end):
+        raise CommandFailed("where from and where to? give either --offset or --since and --until", code=EXIT_USAGE)
+    if since_ms is not None and until_ms is not None and until_ms <= since_ms:
+        raise CommandFailed(
+            f"no record is from {format_time(since_ms)} on and before {format_time(until_ms)}: --until must be later "
+            "than --since",
+            code=EXIT_USAGE,
+        )
+    if since_ms is not None and since_ms > now_ms:
+        warn(f"--since {since} has not come yet: where no record is from then on, reading begins at the end")
+    return Range(start, int(end) if end else None, since_ms, until_ms, follow)
+
+
+def _printer(form: str | None, as_json: bool) -> Callable[[ConsumerRecord], bytes]:
+    if as_json and form is not None:
+        raise CommandFailed("give either --json or --format", code=EXIT_USAGE)
+    if as_json:
+        import json
+
+        from kraft.deploy.cli.records.json_lines import to_json
+
+        return lambda record: json.dumps(to_json(record), ensure_ascii=False).encode() + b"\n"
+    return print_plain if form is None else compile_format(form)

@@ -1,0 +1,1 @@
+"""Pure: decisions about brokers: registration, heartbeats, fencing, failure detection, log directories."""

@@ -1,0 +1,1 @@
+"""Pure: decisions about configurations of topics and brokers."""

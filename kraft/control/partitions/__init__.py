@@ -1,0 +1,1 @@
+"""Pure: decisions about partitions: in-sync sets, elections, recovery, reassignment."""

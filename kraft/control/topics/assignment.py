@@ -1,0 +1,173 @@
+"""Replicas of new partitions: chosen by the placer, or given by hand and checked; and the events that create them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from math import lcm
+from typing import NamedTuple
+from uuid import UUID
+
+from kraft.control.decision import Context
+from kraft.control.topics.draw import Draw
+from kraft.control.topics.placement import Candidate, PlacementFailed, candidates, place
+from kraft.image import MetadataImage
+from kraft.image.events import Event, Partition
+from kraft.image.partitions import NOTHING_HELD, Holdings
+from kraft.image.registrations import UNASSIGNED_DIRECTORY
+from kraft.wire.error_codes import ErrorCode
+
+
+class Refused(NamedTuple):
+    """A part of a request that is refused."""
+
+    code: ErrorCode
+    message: str | None
+
+
+class Assigned(NamedTuple):
+    """A new partition's replicas, and those of them that are active."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Survey(NamedTuple):
+    """What placing replicas takes from an image, looked at once for a whole request. `cycle` is after how many
+    partitions every broker's directories come in the same order again."""
+
+    candidates: list[Candidate]
+    active: frozenset[int]
+    directories: Mapping[int, tuple[UUID, ...]]
+    cycle: int
+
+
+def survey(image: MetadataImage, context: Context) -> Survey:
+    """The brokers of now."""
+    directories = {broker.broker_id: broker.log_dirs for broker in image.sorted_brokers()}
+    return Survey(
+        candidates(image, context.being_fenced),
+        frozenset(_active(image, context, tuple(directories))),
+        directories,
+        lcm(*(max(1, len(log_dirs)) for log_dirs in directories.values())),
+    )
+
+
+def assign_replicas(
+    brokers: Survey,
+    partitions: int,
+    replication_factor: int,
+    draw: Draw,
+    held: Holdings = NOTHING_HELD,
+) -> list[Assigned] | Refused:
+    """Let the placer choose. `held`: what the brokers have of the topic already."""
+    try:
+        placed = place(brokers.candidates, partitions, replication_factor, draw, held)
+    except PlacementFailed as problem:
+        return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(problem))
+    active = brokers.active
+    if partitions == 1:
+        return [Assigned(placed[0], tuple([one for one in placed[0] if one in active]))]
+    shapes = {
+        replicas: Assigned(replicas, tuple([one for one in replicas if one in active])) for replicas in set(placed)
+    }
+    return [shapes[replicas] for replicas in placed]
+
+
+def assign_manually(
+    image: MetadataImage,
+    context: Context,
+    assignments: Mapping[int, tuple[int, ...]],
+    numbers: range,
+    *,
+    first: int = 0,
+    replication_factor: int | None = None,
+) -> list[Assigned] | Refused:
+    """Check assignments by hand of these partitions: partition number → replicas, numbered from `first` without holes,
+    all with the same number of replicas (`replication_factor`, if given), all on registered brokers."""
+    assigned: list[Assigned] = []
+    known: dict[tuple[int, ...], Assigned] = {}
+    for partition_id in numbers:
+        replicas = assignments.get(partition_id)
+        if replicas is None:
+            return Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partitions should be a consecutive {first}-based integer sequence; {partition_id} is missing",
+            )
+        if replicas in known:
+            assigned.append(known[replicas])
+            continue
+        factor = len(replicas) if replication_factor is None else replication_factor
+        problem = assignment_problem(image, partition_id, replicas, factor)
+        if problem is not None:
+            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        replication_factor = factor
+        isr = _active(image, context, replicas)
+        if not isr:
+            return Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or "
+                f"in controlled shutdown. They are {list(replicas)}.",
+            )
+        known[replicas] = one = Assigned(replicas, isr)
+        assigned.append(one)
+    return assigned
+
+
+def assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[int, ...], factor: int) -> str | None:
+    """Why a partition cannot have these replicas, or None."""
+    problem = _manual_problem(image, replicas, factor)
+    if problem is None:
+        return None
+    return f"The manual partition assignment includes {problem} See partition {partition_id}: {list(replicas)}."
+
+
+def _manual_problem(image: MetadataImage, replicas: tuple[int, ...], factor: int) -> str | None:
+    if not replicas:
+        return "an empty replica list."
+    for broker_id, following in itertools.pairwise((*sorted(replicas), None)):
+        if broker_id not in image.brokers:
+            return f"broker {broker_id}, but no such broker is registered."
+        if broker_id == following:
+            return f"the broker {broker_id} more than once."
+    if len(replicas) != factor:
+        there = f"a partition with {len(replicas)} replica(s)"
+        return f"{there}, but this is not consistent with previous partitions, which have {factor} replica(s)."
+    return None
+
+
+def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Who may be in sync from the begin."""
+    return tuple(
+        broker_id
+        for broker_id in replicas
+        if image.is_active(broker_id)
+        and broker_id not in context.being_fenced
+        and image.brokers[broker_id].has_any_directory
+    )
+
+
+def partition_events(
+    brokers: Survey, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
+) -> list[Event]:
+    """The events that create partitions `first`, `first + 1`, … Those that are alike share their values."""
+    turn = draw.below(1 << 16)
+    placed: dict[tuple[tuple[int, ...], int], tuple[UUID, ...]] = {}
+    events: list[Event] = []
+    for number, (replicas, isr) in enumerate(assigned):
+        key = replicas, (turn + number) % brokers.cycle
+        directories = placed.get(key)
+        if directories is None:
+            log_dirs = brokers.directories
+            directories = placed[key] = tuple([_in_turn(log_dirs[one], turn + number) for one in replicas])
+        events.append(Partition(topic_id, first + number, replicas, isr, leader=isr[0], directories=directories))
+    return events
+
+
+def directory_for(image: MetadataImage, broker_id: int, turn: int) -> UUID:
+    """The broker's directories in turn, so that the controller always knows which partitions a lost one takes away."""
+    return _in_turn(image.brokers[broker_id].log_dirs, turn)
+
+
+def _in_turn(directories: tuple[UUID, ...], turn: int) -> UUID:
+    return directories[turn % len(directories)] if directories else UNASSIGNED_DIRECTORY

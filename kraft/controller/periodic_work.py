@@ -1,0 +1,93 @@
+"""What an active controller does by the clock: it fences brokers whose sessions are over, gives leadership back to
+preferred replicas, and looks for leaders where there are none.
+
+Invariant: all whose session is over leave in one plan, so that none takes over from another.
+Source: KIP-631, Kafka's QuorumController (leader.imbalance.check.interval.seconds,
+unclean.leader.election.interval.ms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, RebalanceLeaders
+from kraft.control.partitions.elections import is_imbalanced
+
+if TYPE_CHECKING:
+    from kraft.config import NodeConfig
+    from kraft.controller.broker_sessions import Sessions
+    from kraft.controller.command_queue import CommandLine
+    from kraft.image import MetadataImage
+
+FENCE_AGAIN_MS = 1_000
+"""After a fence whose decision has failed, expired sessions are looked at again only this much later."""
+
+
+class PeriodicWork:
+    """When what is due. All times are ms of the controller's clock."""
+
+    def __init__(
+        self, config: NodeConfig, line: CommandLine, sessions: Sessions, image: Callable[[], MetadataImage]
+    ) -> None:
+        """`image()` is what the active controller decides on."""
+        self._config = config
+        self._line = line
+        self._sessions = sessions
+        self._image = image
+        self._rebalance_ms: int | None = None
+        self._unclean_ms: int | None = None
+        self._fence_ms = 0
+        """No fence of expired sessions before."""
+        self.sessions_expired = 0
+
+    def begin(self, now_ms: int) -> None:
+        """This controller becomes active."""
+        self._rebalance_ms = now_ms + self._rebalance_interval_ms
+        self._unclean_ms = now_ms + self._unclean_interval_ms
+
+    def fence_failed(self, now_ms: int) -> None:
+        """It is tried again, a while later."""
+        self._fence_ms = now_ms + FENCE_AGAIN_MS
+
+    def deadlines_ms(self) -> list[int]:
+        """When there is something to do; nothing on a standby."""
+        image = self._line.image
+        if image is None:
+            return []
+        times = [at for at in (self._rebalance_ms, self._unclean_ms) if at is not None]
+        sessions_ms = self._sessions.next_deadline_ms(image, self._line.brokers_being_fenced())
+        if sessions_ms is not None:
+            times.append(max(sessions_ms, self._fence_ms))
+        return times
+
+    def run_due(self, now_ms: int) -> None:
+        """Do all that is due by now, on an active controller whose line of commands is free."""
+        self._fence_expired(now_ms)
+        if self._sessions.end_recent_fences(now_ms):
+            self._line.submit(ElectLeaderless())
+        if self._rebalance_ms is not None and self._rebalance_ms <= now_ms:
+            self._rebalance_ms = now_ms + self._rebalance_interval_ms
+            if self._config.boolean("auto.leader.rebalance.enable") and is_imbalanced(self._image()):
+                self._line.submit(RebalanceLeaders())
+        if self._unclean_ms is not None and self._unclean_ms <= now_ms:
+            self._unclean_ms = now_ms + self._unclean_interval_ms
+            self._line.submit(ElectLeaderless())
+
+    @property
+    def _rebalance_interval_ms(self) -> int:
+        return 1000 * self._config.integer("leader.imbalance.check.interval.seconds")
+
+    @property
+    def _unclean_interval_ms(self) -> int:
+        return self._config.integer("unclean.leader.election.interval.ms")
+
+    def _fence_expired(self, now_ms: int) -> None:
+        if now_ms < self._fence_ms:
+            return
+        being_fenced = self._line.brokers_being_fenced()
+        expired = self._sessions.expired(self._image(), now_ms)
+        targets = tuple(target for target in expired if target.broker_id not in being_fenced)
+        if targets:
+            self.sessions_expired += len(targets)
+            self._line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))

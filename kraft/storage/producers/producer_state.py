@@ -1,0 +1,227 @@
+"""Producer state of one log: the last batches of each producer, and its transactions.
+
+It is a function of the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first
+checks (`check`, `check_marker`), then writes, then applies (`apply_batch`, `apply_marker`). A follower and recovery
+only apply.
+Source: KIP-98, KIP-360, Kafka's ProducerStateManager, docs/produce-checks.md#the-producer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from kraft.storage.append import AppendOrigin, AppendRefused
+from kraft.storage.indexes.txn_index import AbortedTransaction
+from kraft.storage.producers.snapshot_file import NO_OFFSET, SnapshotEntry
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import ATTRIBUTE_TRANSACTIONAL, SEQUENCE_MASK, BatchHeader
+
+BATCHES_KEPT = 5
+"""Duplicates are recognised this many batches back."""
+
+ProducerBatch = tuple[int, int, int, int, int]
+"""(first sequence, last sequence, last offset, offset delta, timestamp)."""
+
+
+class ProducerEntry:
+    """One producer. `next_sequence` is what its next batch must begin with (0 after an epoch bump, -1 if unknown)."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "next_sequence", "txn_first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_KEPT)
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.next_sequence = 0
+        self.txn_first_offset = NO_OFFSET
+
+    def bump(self, epoch: int) -> None:
+        """A new epoch begins: sequences start at 0 again."""
+        self.epoch = epoch
+        self.batches.clear()
+        self.next_sequence = 0
+
+    def to_snapshot(self, producer_id: int) -> SnapshotEntry:
+        """What a snapshot keeps: the last batch only."""
+        last = self.batches[-1] if self.batches else (-1, -1, -1, 0, -1)
+        return SnapshotEntry(
+            producer_id, self.epoch, last[1], last[2], last[3], self.last_timestamp, self.coordinator_epoch,
+            self.txn_first_offset,
+        )  # fmt: skip
+
+    @staticmethod
+    def from_snapshot(row: SnapshotEntry) -> ProducerEntry:
+        entry = ProducerEntry(row.producer_epoch)
+        entry.coordinator_epoch = row.coordinator_epoch
+        entry.last_timestamp = row.timestamp
+        entry.txn_first_offset = row.current_txn_first_offset
+        if row.last_offset >= 0:
+            first = (row.last_sequence - row.offset_delta) & SEQUENCE_MASK
+            entry.batches.append((first, row.last_sequence, row.last_offset, row.offset_delta, row.timestamp))
+            entry.next_sequence = (row.last_sequence + 1) & SEQUENCE_MASK
+        return entry
+
+
+class ProducerStates:
+    """All producers of a log. `end_offset` is the log offset that the state has reached."""
+
+    __slots__ = ("_decided", "_open", "end_offset", "entries", "first_unstable_offset")
+
+    def __init__(self, end_offset: int, rows: Iterable[SnapshotEntry] = ()) -> None:
+        self.end_offset = end_offset
+        self.entries = {row.producer_id: ProducerEntry.from_snapshot(row) for row in rows}
+        firsts = [(entry.txn_first_offset, producer_id) for producer_id, entry in self.entries.items()]
+        self._open = {first: producer_id for first, producer_id in sorted(firsts) if first >= 0}
+        self._decided: dict[int, int] = {}
+        self.first_unstable_offset: int | None = None
+        self._find_first_unstable()
+
+    # what a leader asks before it writes
+
+    def check(self, header: BatchHeader, origin: AppendOrigin) -> ProducerBatch | None:
+        """May this data batch of a producer be appended? None if so; the batch that it repeats if it is a duplicate.
+
+        AppendRefused with 47, 45 or 48 otherwise. `header.producer_id` is not negative.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        transactional = header.attributes & ATTRIBUTE_TRANSACTIONAL
+        if epoch != entry.epoch or (sequence != entry.next_sequence and origin is AppendOrigin.CLIENT):
+            duplicate = self._check_unexpected(entry, header, origin)
+            if duplicate is not None:
+                return duplicate
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise AppendRefused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} sent a non-transactional batch while its transaction that began at "
+                f"offset {entry.txn_first_offset} is open",
+            )
+        return None
+
+    def _check_unexpected(
+        self, entry: ProducerEntry, header: BatchHeader, origin: AppendOrigin
+    ) -> ProducerBatch | None:
+        """The batch is not the one that follows: a duplicate, a new epoch, or a refusal."""
+        client = origin is AppendOrigin.CLIENT
+        if client and header.producer_epoch == entry.epoch:
+            for batch in entry.batches:
+                if batch[0] == header.base_sequence and batch[1] == header.last_sequence:
+                    return batch
+        if header.producer_epoch < entry.epoch:
+            raise AppendRefused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
+            )
+        expected = 0 if header.producer_epoch > entry.epoch else entry.next_sequence
+        if client and header.base_sequence != expected and expected >= 0:
+            raise AppendRefused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
+                f"expected {expected}",
+            )
+        return None
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """May this marker be written by a leader? AppendRefused with 47 or 52 if not."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise AppendRefused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {entry.epoch}, the marker has {epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise AppendRefused(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"producer {producer_id} has seen a marker of coordinator epoch {entry.coordinator_epoch}, "
+                f"this one has {coordinator_epoch}",
+            )
+
+    # what is told after a write
+
+    def apply_batch(self, header: BatchHeader, base_offset: int) -> None:
+        """A data batch with a producer id stands in the log at `base_offset`."""
+        producer_id, epoch, delta = header.producer_id, header.producer_epoch, header.last_offset_delta
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
+        elif epoch > entry.epoch:
+            entry.bump(epoch)
+        timestamp = header.max_timestamp
+        first = header.base_sequence
+        if first >= 0 and epoch == entry.epoch:
+            last = (first + delta) & SEQUENCE_MASK
+            entry.batches.append((first, last, base_offset + delta, delta, timestamp))
+            entry.next_sequence = (last + 1) & SEQUENCE_MASK
+        entry.last_timestamp = timestamp
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL and entry.txn_first_offset < 0:
+            entry.txn_first_offset = base_offset
+            self._open[base_offset] = producer_id
+            if self.first_unstable_offset is None:
+                self.first_unstable_offset = base_offset
+
+    def apply_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
+    ) -> AbortedTransaction | None:
+        """A marker stands in the log at `offset`. The entry for the transaction index if it aborts a transaction.
+
+        The transaction is decided only by `complete`, after that entry is written.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
+        elif epoch > entry.epoch:
+            entry.bump(epoch)
+        entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
+        entry.last_timestamp = timestamp
+        first = entry.txn_first_offset
+        if first < 0 or not aborted:
+            return None
+        others = next((other for other in self._open if other != first), offset + 1)
+        return AbortedTransaction(producer_id, first, offset, others)
+
+    def complete(self, producer_id: int, offset: int) -> None:
+        """The producer's open transaction, if any, ended with the marker at `offset`."""
+        entry = self.entries[producer_id]
+        first = entry.txn_first_offset
+        if first >= 0:
+            entry.txn_first_offset = NO_OFFSET
+            del self._open[first]
+            self._decided[first] = offset
+            self._find_first_unstable()
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker lies below the high watermark are stable now."""
+        if self._decided:
+            self._decided = {first: last for first, last in self._decided.items() if last >= high_watermark}
+            self._find_first_unstable()
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """The log begins here now: decided transactions that ended below it are of no interest."""
+        self.on_high_watermark(log_start_offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Drop producers without an open transaction that have been silent for longer. How many."""
+        gone = [
+            producer_id
+            for producer_id, entry in self.entries.items()
+            if entry.txn_first_offset < 0 and now_ms - entry.last_timestamp > expiration_ms
+        ]
+        for producer_id in gone:
+            del self.entries[producer_id]
+        return len(gone)
+
+    def snapshot(self) -> list[SnapshotEntry]:
+        """What a producer snapshot at `end_offset` holds, by producer id."""
+        return [entry.to_snapshot(producer_id) for producer_id, entry in sorted(self.entries.items())]
+
+    def _find_first_unstable(self) -> None:
+        oldest_open = next(iter(self._open), None)
+        oldest_decided = min(self._decided, default=None)
+        candidates = [offset for offset in (oldest_open, oldest_decided) if offset is not None]
+        self.first_unstable_offset = min(candidates, default=None)

@@ -1,0 +1,53 @@
+"""The error codes that a response carries, NONE included: each struct that has an `error_code` counts once, as in
+Kafka's `AbstractResponse.errorCounts`. Which fields hold such structs is found once per class."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from kraft.wire.messages.schema import ENTITY, fields_of
+from kraft.wire.rpc import RpcMessage
+
+ERROR_FIELD = "error_code"
+
+Plan = tuple[bool, tuple[tuple[str, bool], ...]]
+"""Whether the class itself has an error code, and its fields whose structs may have one, with whether each is an
+array."""
+
+
+def answered_errors(message: Any) -> Iterator[int]:
+    """The code of each struct of `message` that has one. What was encoded ahead of the response is passed over."""
+    cls: Any = type(message)
+    has_error, nested = _plan(cls)
+    if has_error:
+        yield int(message.error_code)
+    for name, is_array in nested:
+        value = getattr(message, name)
+        if value is None:
+            continue
+        if not is_array:
+            yield from answered_errors(value)
+        elif isinstance(value, (tuple, list)):
+            for element in value:
+                yield from answered_errors(element)
+
+
+@cache
+def _plan(cls: Any) -> Plan:
+    if issubclass(cls, RpcMessage):  # its error stands at the top
+        return any(field.name == ERROR_FIELD for field in dataclasses.fields(cls)), ()
+    has_error, nested = False, []
+    for field in fields_of(cls):
+        if field.name == ERROR_FIELD:
+            has_error = True
+        elif field.kind == ENTITY and _may_have_error(field.entity):
+            nested.append((field.name, field.is_array))
+    return has_error, tuple(nested)
+
+
+def _may_have_error(cls: Any) -> bool:
+    has_error, nested = _plan(cls)
+    return has_error or bool(nested)

@@ -1,0 +1,226 @@
+"""Where going between versions needs more than dropping a field or giving it its default.
+
+Each quirk converts whole messages between the class of an old version and the newest one. Fields of the same name are
+carried over by `_carry`; the functions here say what is different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.messages.schema import ENTITY, fields_of
+
+
+class Direction(Enum):
+    """Which half of an API."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+@dataclass(frozen=True, slots=True)
+class Quirk:
+    """`upgrade(old message, newest class, version)` and `downgrade(newest message, old class, version)`, for the
+    versions in `versions`."""
+
+    versions: Container[int]
+    upgrade: Callable[[Any, Any, int], Any]
+    downgrade: Callable[[Any, Any, int], Any]
+
+
+def _carry(message: Any, target: Any, **replaced: Any) -> Any:
+    """A message of class `target` with the fields of the same name, nested ones converted; `replaced` wins."""
+    have = {field.name: field for field in fields_of(message.__class__)}
+    arguments: dict[str, Any] = {}
+    for field in fields_of(target):
+        if field.name in replaced:
+            arguments[field.name] = replaced[field.name]
+        elif field.name not in have:
+            arguments[field.name] = field.default
+        else:
+            value = getattr(message, field.name)
+            if value is None and not field.is_nullable and field.kind != "uuid":
+                value = () if field.is_array else field.default
+            if field.kind == ENTITY and value is not None:
+                value = tuple(_carry(v, field.entity) for v in value) if field.is_array else _carry(value, field.entity)
+            arguments[field.name] = value
+    return target(**arguments)
+
+
+def _nested(cls: Any, name: str) -> Any:
+    return next(field.entity for field in fields_of(cls) if field.name == name)
+
+
+# DeleteTopics: names before v6, names or ids from v6.
+
+
+def _upgrade_delete_topics(message: Any, newest: Any, version: int) -> Any:
+    topic = _nested(newest, "topics")
+    return _carry(message, newest, topics=tuple(topic(name=name, topic_id=None) for name in message.topic_names))
+
+
+def _downgrade_delete_topics(message: Any, old: Any, version: int) -> Any:
+    if any(topic.name is None for topic in message.topics):
+        raise ValueError(f"DeleteTopics version {version} cannot name a topic by its id, use version 6")
+    return _carry(message, old, topic_names=tuple(topic.name for topic in message.topics))
+
+
+# Metadata v0: an empty list means all topics; later null does, and empty means none.
+
+
+def _upgrade_metadata(message: Any, newest: Any, version: int) -> Any:
+    upgraded = _carry(message, newest)
+    return upgraded if message.topics else _carry(upgraded, newest, topics=None)
+
+
+def _downgrade_metadata(message: Any, old: Any, version: int) -> Any:
+    if message.topics is not None and not message.topics:
+        raise ValueError("Metadata version 0 cannot ask for no topics, use version 1")
+    return _carry(message, old)
+
+
+# UpdateFeatures: v0 has allow_downgrade where later versions have upgrade_type; before v2 each feature has a result.
+
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+
+
+def _upgrade_update_features(message: Any, newest: Any, version: int) -> Any:
+    feature = _nested(newest, "feature_updates")
+    updates = tuple(
+        _carry(update, feature, upgrade_type=SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
+        for update in message.feature_updates
+    )
+    return _carry(message, newest, feature_updates=updates)
+
+
+def _downgrade_update_features(message: Any, old: Any, version: int) -> Any:
+    feature = _nested(old, "feature_updates")
+    updates = tuple(
+        _carry(update, feature, allow_downgrade=update.upgrade_type != UPGRADE) for update in message.feature_updates
+    )
+    return _carry(message, old, feature_updates=updates)
+
+
+# ApiVersions: features that a version-3 reader would refuse (min 0) are left out before v4; level 0 is never shown.
+
+
+def _upgrade_api_versions(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest)
+
+
+def _downgrade_api_versions(message: Any, old: Any, version: int) -> Any:
+    downgraded = _carry(message, old)
+    supported = tuple(f for f in downgraded.supported_features if version >= 4 or f.min_version > 0)
+    finalized = tuple(f for f in downgraded.finalized_features if f.max_version_level > 0)
+    return _carry(downgraded, old, supported_features=supported, finalized_features=finalized)
+
+
+# FindCoordinator: one key before v4, and its coordinator at the top of the answer.
+
+
+def _upgrade_find_coordinator(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest, coordinator_keys=(message.key,))
+
+
+def _downgrade_find_coordinator(message: Any, old: Any, version: int) -> Any:
+    if len(message.coordinator_keys) != 1:
+        raise ValueError(f"FindCoordinator version {version} asks for one key, use version 4 for several")
+    return _carry(message, old, key=message.coordinator_keys[0])
+
+
+def _upgrade_coordinator(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest, coordinators=(_carry(message, _nested(newest, "coordinators")),))
+
+
+def _downgrade_coordinator(message: Any, old: Any, version: int) -> Any:
+    (coordinator,) = message.coordinators
+    return _carry(coordinator, old, **_throttle_of(message, old))
+
+
+# OffsetFetch: one group before v8, its topics at the top of request and answer; v1 has no errors but the partitions'.
+
+
+def _upgrade_offset_fetch(message: Any, newest: Any, version: int) -> Any:
+    group = _nested(newest, "groups")
+    topic = _nested(group, "topics")
+    topics = None if message.topics is None else tuple(_carry(one, topic) for one in message.topics)
+    return _carry(message, newest, groups=(_carry(message, group, topics=topics),))
+
+
+def _downgrade_offset_fetch(message: Any, old: Any, version: int) -> Any:
+    if len(message.groups) != 1:
+        raise ValueError(f"OffsetFetch version {version} asks for one group, use version 8 for several")
+    (group,) = message.groups
+    if group.topics is None and version < 2:
+        raise ValueError("OffsetFetch version 1 cannot ask for all topics, use version 2")
+    topic = _nested(old, "topics")
+    topics = None if group.topics is None else tuple(_carry(one, topic) for one in group.topics)
+    stable = {"require_stable": message.require_stable} if version >= 7 else {}
+    return _carry(group, old, topics=topics, **stable)
+
+
+def _upgrade_fetched_offsets(message: Any, newest: Any, version: int) -> Any:
+    group = _nested(newest, "groups")
+    topics = tuple(_carry(one, _nested(group, "topics")) for one in message.topics)
+    return _carry(message, newest, groups=(_carry(message, group, topics=topics),))
+
+
+def _downgrade_fetched_offsets(message: Any, old: Any, version: int) -> Any:
+    (group,) = message.groups
+    topics = tuple(_carry(one, _nested(old, "topics")) for one in group.topics)
+    return _carry(group, old, topics=topics, **_throttle_of(message, old))
+
+
+# LeaveGroup: one member before v3, whose error is the answer's.
+
+
+def _upgrade_leave_group(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest, members=(_carry(message, _nested(newest, "members")),))
+
+
+def _downgrade_leave_group(message: Any, old: Any, version: int) -> Any:
+    if len(message.members) != 1:
+        raise ValueError(f"LeaveGroup version {version} names one member, use version 3 for several")
+    return _carry(message, old, member_id=message.members[0].member_id)
+
+
+def _upgrade_left_group(message: Any, newest: Any, version: int) -> Any:
+    return _carry(message, newest)
+
+
+def _downgrade_left_group(message: Any, old: Any, version: int) -> Any:
+    errors = [message.error_code, *(member.error_code for member in message.members)]
+    return _carry(message, old, error_code=next((error for error in errors if error), errors[0]))
+
+
+def _throttle_of(message: Any, old: Any) -> dict[str, Any]:
+    has_throttle = any(field.name == "throttle_time" for field in fields_of(old))
+    return {"throttle_time": message.throttle_time} if has_throttle else {}
+
+
+QUIRKS: Mapping[tuple[int, Direction], Quirk] = MappingProxyType(
+    {
+        (ApiKey.DELETE_TOPICS, Direction.REQUEST): Quirk(range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics),
+        (ApiKey.METADATA, Direction.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
+        (ApiKey.UPDATE_FEATURES, Direction.REQUEST): Quirk(
+            range(1), _upgrade_update_features, _downgrade_update_features
+        ),
+        (ApiKey.API_VERSIONS, Direction.RESPONSE): Quirk(range(3, 5), _upgrade_api_versions, _downgrade_api_versions),
+        (ApiKey.FIND_COORDINATOR, Direction.REQUEST): Quirk(
+            range(4), _upgrade_find_coordinator, _downgrade_find_coordinator
+        ),
+        (ApiKey.FIND_COORDINATOR, Direction.RESPONSE): Quirk(range(4), _upgrade_coordinator, _downgrade_coordinator),
+        (ApiKey.OFFSET_FETCH, Direction.REQUEST): Quirk(range(8), _upgrade_offset_fetch, _downgrade_offset_fetch),
+        (ApiKey.OFFSET_FETCH, Direction.RESPONSE): Quirk(
+            range(8), _upgrade_fetched_offsets, _downgrade_fetched_offsets
+        ),
+        (ApiKey.LEAVE_GROUP, Direction.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
+        (ApiKey.LEAVE_GROUP, Direction.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
+    }
+)

@@ -1,0 +1,1 @@
+"""Pure: what must hold of the metadata quorum: elections, logs, roles, membership."""

@@ -1,0 +1,126 @@
+"""APIs of features that are not there: Kafka's answer where the feature is off, and one log line that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from kraft.broker.serving.gates import CLUSTER, Operation
+from kraft.wire.api_keys import BROKER_APIS, ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.stages.broker_harness import BrokerHarness, Denying
+
+ACL: dict[str, Any] = {
+    "resource_type": 2,
+    "resource_name": "orders",
+    "resource_pattern_type": 3,
+    "principal": "User:a",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+FILTER: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+REFUSED: list[tuple[ApiKey, dict[str, Any], str]] = [
+    (ApiKey.DESCRIBE_ACLS, FILTER, "ACLs"),
+    (ApiKey.CREATE_ACLS, {"creations": [ACL]}, "ACLs"),
+    (ApiKey.DELETE_ACLS, {"filters": [FILTER]}, "ACLs"),
+    (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, "SASL"),
+    (ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0a\0b"}, "SASL"),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, {"group_id": "g", "member_id": "m"}, "KIP-848"),
+    (ApiKey.INIT_PRODUCER_ID, {"transactional_id": "pay"}, "transactions"),
+]
+
+
+def newest(key: ApiKey) -> int:
+    return BROKER_APIS[key].max
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_acls_without_an_authorizer_are_security_disabled(version: int) -> None:
+    harness = BrokerHarness()
+    described = harness.ask(ApiKey.DESCRIBE_ACLS, version, **FILTER)
+    assert (described.error_code, described.resources) == (ErrorCode.SECURITY_DISABLED, ())
+    assert described.error_message.startswith("No Authorizer is configured on the broker")
+    created = harness.ask(ApiKey.CREATE_ACLS, version, creations=[ACL, ACL]).results
+    deleted = harness.ask(ApiKey.DELETE_ACLS, version, filters=[FILTER]).filter_results
+    assert (len(created), len(deleted)) == (2, 1)
+    for row in (*created, *deleted):
+        assert row.error_code == ErrorCode.SECURITY_DISABLED
+        assert row.error_message.startswith("No Authorizer is configured.")
+
+
+def test_acls_need_their_right_on_the_cluster_first() -> None:
+    denying = Denying((Operation.DESCRIBE, CLUSTER.name), (Operation.ALTER, CLUSTER.name))
+    harness = BrokerHarness(authorizer=denying)
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert harness.ask(ApiKey.DESCRIBE_ACLS, 3, **FILTER).error_code == refused
+    assert harness.ask(ApiKey.CREATE_ACLS, 3, creations=[ACL]).results[0].error_code == refused
+    assert harness.ask(ApiKey.DELETE_ACLS, 3, filters=[FILTER]).filter_results[0].error_code == refused
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_sasl_handshake_on_a_plaintext_listener_is_an_illegal_state_without_mechanisms(version: int) -> None:
+    answer = BrokerHarness().ask(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN")
+    assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, ())
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_sasl_token_on_a_plaintext_listener_is_an_illegal_state(version: int) -> None:
+    answer = BrokerHarness().ask(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=b"\0a\0b")
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert "SASL" in answer.error_message
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_member_of_the_consumer_protocol_is_an_unsupported_version(version: int) -> None:
+    answer = BrokerHarness().ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, group_id="g", member_id="m")
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert "group.protocol=classic" in answer.error_message
+
+
+def test_a_transactional_id_is_not_found() -> None:
+    harness = BrokerHarness(authorizer=Denying((Operation.DESCRIBE, "secret")))
+    rows = harness.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["pay", "secret", ""]).transaction_states
+    assert [(row.transactional_id, row.error_code) for row in rows] == [
+        ("pay", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+        ("secret", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", ErrorCode.INVALID_REQUEST),
+    ]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_list_of_transactions_is_empty_and_names_states_that_do_not_exist(version: int) -> None:
+    answer = BrokerHarness().ask(ApiKey.LIST_TRANSACTIONS, version, state_filters=["Ongoing", "Asleep"])
+    assert (answer.error_code, answer.transaction_states) == (ErrorCode.NONE, ())
+    assert answer.unknown_state_filters == ("Asleep",)
+
+
+@pytest.mark.parametrize(("key", "fields", "missing"), REFUSED, ids=lambda value: getattr(value, "name", ""))
+def test_the_log_names_what_is_missing_once_per_client(key: ApiKey, fields: dict[str, Any], missing: str) -> None:
+    harness = BrokerHarness()
+    with capture_logs() as logs:
+        for _ in range(50):
+            harness.ask(key, newest(key), **fields)
+    (line,) = logs
+    assert missing in line["missing"]
+    assert (line["client_id"], line["client_address"], line["listener"]) == ("test", "192.0.2.7", "PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [*dict.fromkeys(key for key, _, _ in REFUSED), ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS],
+)
+def test_an_absent_feature_is_advertised_as_kafka_does(key: ApiKey) -> None:
+    harness = BrokerHarness()
+    told = harness.ask(ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1")
+    assert key in {row.api_key for row in told.api_keys}

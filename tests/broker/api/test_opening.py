@@ -1,0 +1,33 @@
+"""Requests that decompress stored batches take turns, and their memory is counted."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from kraft.broker.serving.gates import OPENERS_MAX, OPENING_BYTES, Gates
+from kraft.wire.budget import MemoryBudget
+
+
+def test_a_few_requests_open_batches_at_one_time_and_the_budget_counts_them() -> None:
+    async def main() -> None:
+        memory = MemoryBudget(OPENING_BYTES)
+        gates = Gates(memory)
+        used = []
+        leave = trio.Event()
+
+        async def opener() -> None:
+            async with gates.opening():
+                used.append(memory.used_bytes)
+                await leave.wait()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(OPENERS_MAX + 2):
+                nursery.start_soon(opener)
+            await trio.testing.wait_all_tasks_blocked()
+            assert used == [OPENING_BYTES * number for number in range(1, OPENERS_MAX + 1)]
+            leave.set()
+        assert len(used) == OPENERS_MAX + 2
+        assert memory.used_bytes == 0
+
+    trio.run(main)

@@ -1,0 +1,170 @@
+"""Fetches of a log that is being opened or cut: they wait for it, but not for ever, and take nothing for damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from kraft.broker.api.fetch.pending_fetch import LOG_WAIT_MS_MIN
+from kraft.broker.partition.log_waits import wait_open
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages.fetch import FetchResponse
+from tests.broker.logs.test_checkpoints import delete_orders
+from tests.stages.plane import Plane, batch, error, run, three, values
+from tests.stages.replicas import new_leader, produce_numbers
+from tests.stages.world_cluster import AskingClient
+
+SLOW_OPENING = {"combined": 1, "num_recovery_threads_per_data_dir": "1"}
+PARTITIONS = 40
+
+
+async def restarted_with_logs_still_closed(plane: Plane) -> AskingClient:
+    """The broker is stopped in order and up again, on a disk so slow that its logs are open only seconds later. A
+    client of it."""
+    await plane.create_topic("orders", partitions=PARTITIONS)
+    for index in range(PARTITIONS):
+        assert not error(await plane.produce("orders", batch(f"{index}"), index))
+    await plane.stop(1)
+    plane.cluster.start(1)
+    await plane.until(lambda: "b1" in plane.cluster.started and plane.cluster.started["b1"].node is not None)
+    plane.world.slow_disk("b1", 400)
+    await plane.cluster.wait_ready(60_000)
+    client = await plane.another_client()
+    assert closed(plane) > PARTITIONS // 2
+    return client
+
+
+def closed(plane: Plane) -> int:
+    return sum(plane.partition("orders", index=index).log is None for index in range(PARTITIONS))
+
+
+async def fetch_all(plane: Plane, client: AskingClient, *, max_wait_ms: int) -> tuple[dict[int, Any], float]:
+    """The results by partition, and how long they took in ms."""
+    began_ns = plane.world.now_ns
+    wishes = [("orders", index, 0) for index in range(PARTITIONS)]
+    answer = await plane.fetch_many(wishes, client=client, max_wait_ms=max_wait_ms)
+    assert answer.error_code == 0
+    rows = {row.partition: row for _, _, results in answer.topics for row in results}
+    assert len(rows) == PARTITIONS
+    return rows, (plane.world.now_ns - began_ns) / 1e6
+
+
+def test_a_fetch_waits_for_logs_that_are_being_opened_no_longer_than_it_would_for_records() -> None:
+    async def test(plane: Plane) -> None:
+        client = await restarted_with_logs_still_closed(plane)
+        for max_wait_ms in (1_000, 0):
+            rows, took_ms = await fetch_all(plane, client, max_wait_ms=max_wait_ms)
+            assert 0 <= took_ms - max(max_wait_ms, LOG_WAIT_MS_MIN) < 500, "and a look at what is open by then"
+            found = {ErrorCode(row.error_code) for row in rows.values()}
+            assert found == {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+            opened = [index for index, row in rows.items() if not row.error_code]
+            assert all(values(rows[index].records) == [b"%d" % index] for index in opened)
+
+    run(test, **SLOW_OPENING)
+
+
+def test_a_fetch_is_answered_as_soon_as_its_logs_are_open() -> None:
+    async def test(plane: Plane) -> None:
+        client = await restarted_with_logs_still_closed(plane)
+        rows, took_ms = await fetch_all(plane, client, max_wait_ms=600_000)
+        assert took_ms < 60_000
+        assert all(values(row.records) == [b"%d" % index] for index, row in rows.items())
+
+    run(test, **SLOW_OPENING)
+
+
+async def cut(plane: Plane) -> None:
+    """Broker 1 has led on alone, and is now being cut back to what the others have: its disk is slow."""
+    await plane.create_topic("orders", leader=1)
+    await produce_numbers(plane, 5)
+    for other in ("b2", "b3", "c101"):
+        plane.world.partition("b1", other)
+    for number in range(7):
+        await plane.produce("orders", batch(f"lost {number}"), acks=1)
+    await new_leader(plane, without=1)
+    plane.world.slow_disk("b1", 1_000)
+    plane.world.heal_all()
+    await plane.until(lambda: plane.partition("orders").is_truncating)
+
+
+def test_a_log_that_is_being_cut_is_read_when_that_is_over() -> None:
+    async def test(plane: Plane) -> None:
+        client = await plane.another_client(1)
+        await cut(plane)
+        partition = plane.partition("orders")
+        answer = await plane.fetch("orders", 0, client=client, max_wait_ms=60_000)
+        assert not partition.is_truncating
+        assert values(answer.records) == [b"%d" % number for number in range(5)]
+        assert not partition.is_offline
+
+    three(test)
+
+
+def test_a_topic_is_deleted_while_its_log_is_being_cut() -> None:
+    async def test(plane: Plane) -> None:
+        await cut(plane)
+        await delete_orders(plane, 2)
+        await plane.until(lambda: not plane.hosts(1, "orders"))
+        await plane.world.sleep_ms(5_000)
+        assert plane.is_up(1)
+        names = plane.cluster.node(1).broker.broker.seam.disk.list("/data")
+        assert not [name for name in names if name.startswith("orders-") and not name.endswith("-delete")]
+
+    three(test)
+
+
+async def first_gives_way(plane: Plane, then: Callable[[], None]) -> list[bytes | None]:
+    """Of two incremental requests of a session on two connections, for offset 0 and then 1, the first waits until the
+    second is there, and then is answered with nothing. What the second tells after `then`."""
+    first, second = await plane.another_client(), await plane.another_client()
+    made = await plane.fetch_many([("orders", 0, 2)], client=first, session_epoch=0)
+    then()
+    told: list[FetchResponse] = []
+
+    async def ask(client: AskingClient, epoch: int) -> None:
+        options = {"session_id": made.session_id, "session_epoch": epoch, "max_wait_ms": 5_000}
+        told.append(await plane.fetch_many([("orders", 0, epoch - 1)], client=client, **options))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, first, 1)
+        await plane.world.sleep_ms(100)
+        assert not told
+        nursery.start_soon(ask, second, 2)
+        await plane.world.sleep_ms(100)
+        assert [answer.topics for answer in told] == [[]]
+        partition = plane.partition("orders")
+        if partition.is_truncating:
+            partition.cut_done()
+            plane.cluster.node(1).broker.broker.replicas.loop.request_pass()
+    return values(told[1].topics[0][2][0].records)
+
+
+def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_a_log() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        await produce_numbers(plane, 2)
+
+        def begin_to_cut() -> None:
+            partition = plane.partition("orders")
+            assert partition.state is not None
+            partition.follow(partition.state)  # as if another led, from whom it has to cut back
+            partition.cut_begun()
+
+        assert await first_gives_way(plane, begin_to_cut) == [b"1"]
+
+    run(test)
+
+
+def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_the_disk() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders")
+        await produce_numbers(plane, 2)
+        await plane.stop(1)
+        plane.cluster.start(1)  # with the log's file closed, after the log was opened
+        await plane.cluster.wait_ready()
+        await wait_open(plane.partition("orders"))
+        assert await first_gives_way(plane, lambda: plane.world.slow_disk("b1", 60_000)) == [b"1"]
+
+    run(test)

@@ -1,0 +1,258 @@
+"""Dispatch: holding before the broker is unfenced, listeners, sessions, errors of peers and of ours."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.serving import turns
+from kraft.broker.serving.session import Session
+from kraft.broker.serving.turns import Steps
+from kraft.seam import CloseReason, InvariantError, WireError
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.budget import MemoryBudget
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.rpc import InternalKey, decode_rpc, encode_rpc
+from kraft.wire.rpc.controller_messages import IdentifyRequest, IdentifyResponse
+from kraft.wire.server import Request, ServerLimits
+from tests.broker.api.test_metadata import asked
+from tests.stages.broker_harness import CLUSTER_ID, INCARNATION, BrokerHarness
+from tests.stages.images import image_of, three_brokers
+
+API_VERSIONS_BODY = b""
+ALL_TOPICS_V1 = struct.pack(">i", -1)
+
+
+def test_before_the_broker_is_unfenced_other_requests_wait_unread_and_are_answered_in_order() -> None:
+    harness = BrokerHarness(image_of(*three_brokers()), held=True)
+    client = harness.connect()
+    client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
+    assert len(client.answers()) == 1
+    client.send(ApiKey.METADATA, 1, ALL_TOPICS_V1)
+    client.send(ApiKey.METADATA, 1, ALL_TOPICS_V1)
+    assert client.answers() == []
+    harness.broker.dispatcher.release_requests()
+    assert client.transport.wakes > 0
+    client.connection.space()
+    assert len(client.answers()) >= 1
+
+
+def test_identify_is_answered_before_registration_on_the_inter_broker_listener() -> None:
+    client = BrokerHarness(held=True).connect("PLAINTEXT")
+    client.send(InternalKey.IDENTIFY, 0, encode_rpc(IdentifyRequest()))
+    (body,) = client.answers()
+    assert decode_rpc(IdentifyResponse, 0, body) == IdentifyResponse(
+        cluster_id=CLUSTER_ID, node_id=1, incarnation_id=INCARNATION
+    )
+
+
+@pytest.mark.parametrize("key", [InternalKey.IDENTIFY, InternalKey.VOTE, InternalKey.FORWARD])
+def test_internal_requests_close_a_connection_on_a_client_listener(key: int) -> None:
+    client = BrokerHarness().connect("OUTSIDE")
+    client.send(key, 0, encode_rpc(IdentifyRequest()))
+    assert client.received() == b""
+    assert client.transport.closed_for is CloseReason.BAD_BYTES
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (ApiKey.END_TXN, 0), (999, 0)]
+)
+def test_an_api_or_version_that_is_not_served_closes_the_connection_only(key: int, version: int) -> None:
+    harness = BrokerHarness()
+    bad, good = harness.connect(), harness.connect()
+    bad.send(key, version, b"\0" * 20)
+    assert bad.transport.closed_for is CloseReason.BAD_BYTES
+    good.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
+    assert len(good.answers()) == 1
+
+
+def test_a_body_that_does_not_parse_closes_the_connection_and_says_why() -> None:
+    client = BrokerHarness().connect()
+    client.send(ApiKey.METADATA, 1, struct.pack(">i", 1000))
+    with capture_logs() as logs:
+        client.connection.closed(client.transport.closed_for or CloseReason.LOCAL)
+    assert client.transport.closed_for is CloseReason.BAD_BYTES
+    assert "METADATA" in logs[0]["why"]
+    assert logs[0]["client_address"] == "192.0.2.7"
+
+
+def test_the_session_tells_listener_principal_address_and_the_newest_client_id() -> None:
+    seen: list[Session] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        seen.append(session)
+        request.respond(b"")
+
+    client = dispatching(handler).connect("OUTSIDE")
+    client.send(ApiKey.METADATA, 1, b"", client_id="one")
+    client.send(ApiKey.METADATA, 1, b"", client_id="two")
+    assert [session.client_id for session in seen] == ["one", "two"]
+    assert seen[0] == Session("OUTSIDE", "PLAINTEXT", "User:ANONYMOUS", "192.0.2.7", "one")
+
+
+def test_a_handler_that_fails_is_logged_and_answered_where_there_is_a_place_for_the_error() -> None:
+    client = dispatching(failing).connect()
+    with capture_logs() as logs:
+        client.send(ApiKey.INIT_PRODUCER_ID, 1, b"")
+        (body,) = client.answers()
+    response = messages.decode_response(ApiKey.INIT_PRODUCER_ID, 1, body)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert logs[0]["log_level"] == "error"
+    assert logs[0]["api"] == "InitProducerId"
+    assert client.transport.closed_for is None
+
+
+@pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.CREATE_TOPICS])
+def test_a_handler_that_fails_where_there_is_none_closes_the_connection(key: int) -> None:
+    client = dispatching(failing).connect()
+    client.send(key, 3, b"")
+    assert client.transport.closed_for is CloseReason.LOCAL
+
+
+def test_a_broken_invariant_is_not_swallowed() -> None:
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        raise InvariantError("two leaders")
+
+    client = dispatching(handler).connect()
+    with pytest.raises(InvariantError, match="two leaders"):
+        client.send(ApiKey.METADATA, 1, b"")
+
+
+def _describing(topics: int) -> bytes:
+    message = messages.build(messages.request_class(ApiKey.METADATA), topics=asked(*map(str, range(topics))))
+    return messages.encode_request(ApiKey.METADATA, 4, message)
+
+
+def test_long_requests_are_handled_one_after_the_other_whoever_sent_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
+    handled: list[str] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> Steps:
+        assert messages.decode_request(ApiKey.METADATA, 4, request.body).topics
+
+        def steps() -> Steps:
+            handled.append(f"{session.client_id} begins")
+            yield
+            handled.append(f"{session.client_id} ends")
+            request.respond(b"")
+
+        return steps()
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    clients = [stage.connect() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.send(ApiKey.METADATA, 4, _describing(topics=100), client_id=f"client {number}")
+    assert not handled
+    stage.run_tasks()
+    assert handled == [word for number in (0, 1, 2) for word in (f"client {number} begins", f"client {number} ends")]
+    assert [client.answers() for client in clients] == [[b""]] * 3
+
+
+def test_a_long_request_that_fails_in_its_turn_is_told_and_the_others_go_on() -> None:
+    def handler(broker: Any, request: Request, session: Session) -> Steps:
+        yield
+        if session.client_id == "bad bytes":
+            raise WireError("no such field")
+        if session.client_id == "a bug":
+            raise ValueError("a bug")
+        request.respond(b"good")
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    clients = {name: stage.connect() for name in ("bad bytes", "a bug", "good")}
+    for name, client in clients.items():
+        client.send(ApiKey.METADATA, 4, _describing(topics=100), client_id=name)
+    stage.run_tasks()
+    assert clients["bad bytes"].transport.closed_for is CloseReason.BAD_BYTES
+    assert clients["a bug"].transport.closed_for is CloseReason.LOCAL
+    assert clients["good"].answers() == [b"good"]
+
+
+def test_a_long_request_is_handled_though_its_connection_has_ended_before_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
+    handled: list[str] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        handled.append(session.client_id)
+        request.respond(b"")
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    clients = [stage.connect() for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.send(ApiKey.METADATA, 4, _describing(topics=100), client_id=f"client {number}")
+    clients[1].connection.closed(CloseReason.PEER)
+    stage.run_tasks()
+    assert handled == ["client 0", "client 1"]
+
+
+def test_the_body_of_a_long_request_is_counted_until_it_is_handled_and_then_given_back() -> None:
+    waiting: list[Request] = []
+    counted: list[int] = []
+
+    def handler(broker: Any, request: Request, session: Session) -> None:
+        waiting.append(request)
+        counted.append(broker.gates.memory.used_bytes)
+        assert len(request.body) > 1_000
+
+    stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
+    client = stage.connect()
+    client.send(ApiKey.METADATA, 4, _describing(topics=1_000))
+    stage.run_tasks()
+    assert counted[0] > 1_000
+    assert len(waiting[0].body) == 0
+    client.connection.closed(CloseReason.PEER)
+    assert stage.memory.used_bytes == 0
+
+
+def test_requests_and_connections_are_counted() -> None:
+    harness = BrokerHarness()
+    client = harness.connect()
+    client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
+    metrics = harness.broker.metrics
+    assert metrics.value("kafka.network", "RequestMetrics", "RequestsPerSec", request="ApiVersions", version="0") == 1
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count", listener="PLAINTEXT") == 1
+    client.connection.closed(CloseReason.PEER)
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-count", listener="PLAINTEXT") is None
+    assert metrics.value("kafka.server", "socket-server-metrics", "connection-close-total", listener="PLAINTEXT") == 1
+    assert (
+        b'kafka_network_requestmetrics_requestspersec_total{request="ApiVersions",version="0"} 1.0'
+        in metrics.exposition()
+    )
+
+
+def failing(broker: Any, request: Request, session: Session) -> None:
+    raise ValueError("a bug")
+
+
+class dispatching:  # noqa: N801 - reads as a verb in the tests
+    """A broker whose every API has this one handler."""
+
+    def __init__(self, handler: Any, *, limits: ServerLimits | None = None) -> None:
+        from kraft.broker.api.table import HANDLERS
+
+        harness = BrokerHarness()
+        self._tasks: list[Any] = []
+        harness.broker._start_task = self._tasks.append
+        self._dispatcher = Dispatcher(harness.broker, dict.fromkeys(HANDLERS, handler), limits=limits or ServerLimits())
+        self._dispatcher.release_requests()
+
+    @property
+    def memory(self) -> MemoryBudget:
+        return self._dispatcher._broker.gates.memory
+
+    def run_tasks(self) -> None:
+        """What the broker does in the background, to its end."""
+        while self._tasks:
+            trio.run(self._tasks.pop(0))
+
+    def connect(self, listener: str = "PLAINTEXT") -> Any:
+        from tests.stages.broker_harness import WireClient
+
+        return WireClient(self._dispatcher.accept, listener)

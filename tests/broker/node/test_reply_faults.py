@@ -1,0 +1,214 @@
+"""Faults on purpose, as a broker's clients see them: errors, silence, delays and closed connections."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.serving.session import Session
+from kraft.node.reply_faults import ReplyFaults
+from kraft.seam import CloseReason, WireError
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyPolicy, rule_from
+from kraft.wire.server import Request, ServerLimits
+from tests.stages.broker_harness import BrokerHarness, WireClient
+from tests.stages.images import image_of, three_brokers
+
+ALL_TOPICS_V1 = struct.pack(">i", -1)
+VERSIONS = ApiKey.API_VERSIONS
+
+
+class SlowClock:
+    """A clock whose sleepers wait until a test lets them go."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.gate = trio.Event()
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        self.asked.append(duration_ms)
+        await self.gate.wait()
+
+
+class FaultyBroker:
+    """A broker whose every API has one handler, behind a reply policy."""
+
+    def __init__(self, *rules: dict[str, Any], handler: Any = None) -> None:
+        self.policy = ReplyPolicy()
+        for rule in rules:
+            self.policy.add(rule_from(rule))
+        self.handled: list[bytes] = []
+        self.clock = SlowClock()
+        self.faults = ReplyFaults(self.policy, self.clock)  # type: ignore[arg-type]
+        broker = BrokerHarness(image_of(*three_brokers())).broker
+        from kraft.broker.api.table import HANDLERS
+
+        self.dispatcher = Dispatcher(
+            broker, dict.fromkeys(HANDLERS, handler or self._handle), limits=ServerLimits(), faults=self.faults
+        )
+        self.dispatcher.release_requests()
+
+    def _handle(self, broker: Any, request: Request, session: Session) -> None:
+        self.handled.append(bytes(request.body))
+        request.respond(b"answer to " + bytes(request.body))
+
+    def connect(self) -> WireClient:
+        return WireClient(self.dispatcher.accept, "PLAINTEXT")
+
+
+def send_together(client: WireClient, *bodies: bytes) -> None:
+    """Requests that come in one piece."""
+    frames: list[bytes] = []
+    for body in bodies:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "send_bytes", frames.append)
+            client.send(VERSIONS, 0, body)
+    client.send_bytes(b"".join(frames))
+
+
+def test_without_a_rule_that_matches_a_request_is_handled() -> None:
+    broker = FaultyBroker({"api": "Produce", "action": "drop"})
+    client = broker.connect()
+    client.send(VERSIONS, 0, b"a")
+    assert client.answers() == [b"answer to a"]
+
+
+def test_an_error_is_answered_and_the_request_is_not_handled() -> None:
+    broker = FaultyBroker({"api": "InitProducerId", "action": "error", "error": "REQUEST_TIMED_OUT", "times": 1})
+    client = broker.connect()
+    response = client.ask(ApiKey.INIT_PRODUCER_ID, 4)
+    assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert not broker.handled
+    client.send(ApiKey.INIT_PRODUCER_ID, 4, b"b")
+    assert client.answers() == [b"answer to b"]
+
+
+def test_an_error_after_the_request_was_handled_hides_its_answer() -> None:
+    rule = {"api": "InitProducerId", "action": "error", "error": "REQUEST_TIMED_OUT", "after": True}
+    broker = FaultyBroker(rule)
+    response = broker.connect().ask(ApiKey.INIT_PRODUCER_ID, 4)
+    assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(broker.handled) == 1
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_dropped_request_is_never_answered_and_holds_back_what_comes_after_it(after: bool) -> None:
+    broker = FaultyBroker({"action": "drop", "times": 1, "after": after})
+    client = broker.connect()
+    client.send(VERSIONS, 0, b"a")
+    client.send(VERSIONS, 0, b"b")
+    assert client.received() == b""
+    assert broker.handled == ([b"a", b"b"] if after else [b"b"])
+    assert client.transport.closed_for is None
+    other = broker.connect()
+    other.send(VERSIONS, 0, b"c")
+    assert other.answers() == [b"answer to c"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_closed_connection_is_the_only_one_that_closes(after: bool) -> None:
+    broker = FaultyBroker({"client_id": "victim", "action": "close", "after": after})
+    client, other = broker.connect(), broker.connect()
+    client.send(VERSIONS, 0, b"a", client_id="victim")
+    assert client.transport.closed_for is CloseReason.LOCAL
+    assert bool(broker.handled) is after
+    other.send(VERSIONS, 0, b"b")
+    assert other.answers() == [b"answer to b"]
+
+
+async def test_a_delayed_request_is_handled_late_with_all_that_comes_after_it() -> None:
+    broker = FaultyBroker({"action": "delay", "delay_ms": 250, "times": 1})
+    client = broker.connect()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.faults.run)
+        send_together(client, b"a", b"b")
+        await trio.testing.wait_all_tasks_blocked()
+        assert broker.handled == []
+        assert broker.clock.asked == [250]
+        broker.clock.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        client.connection.space()
+        assert client.answers() == [b"answer to a", b"answer to b"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_delayed_request_that_does_not_parse_ends_its_connection_and_no_more() -> None:
+    def refuse(broker: Any, request: Request, session: Session) -> None:
+        raise WireError("nonsense")
+
+    broker = FaultyBroker({"action": "delay", "delay_ms": 1, "times": 1}, handler=refuse)
+    client = broker.connect()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.faults.run)
+        client.send(VERSIONS, 0, b"a")
+        broker.clock.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.transport.closed_for is CloseReason.BAD_BYTES
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_delayed_answer_is_the_answer_of_a_request_that_was_handled_at_once() -> None:
+    broker = FaultyBroker({"action": "delay", "delay_ms": 40, "times": 1, "after": True})
+    client = broker.connect()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.faults.run)
+        client.send(VERSIONS, 0, b"a")
+        client.send(VERSIONS, 0, b"b")
+        await trio.testing.wait_all_tasks_blocked()
+        assert broker.handled == [b"a", b"b"]
+        assert client.received() == b""
+        broker.clock.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.answers() == [b"answer to a", b"answer to b"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_request_that_comes_while_its_node_stops_is_answered_without_a_delay(after: bool) -> None:
+    """Between the end of its last delay and its own a nursery refuses others, and a request may come just then."""
+    broker = FaultyBroker({"action": "delay", "delay_ms": 40, "after": after})
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.faults.run)
+        for _ in range(20):
+            broker.connect().send(VERSIONS, 0, b"early")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            for _ in range(20):
+                broker.connect().send(VERSIONS, 0, b"late")
+                await trio.lowlevel.checkpoint()
+            client = broker.connect()
+            client.send(VERSIONS, 0, b"last")
+    assert client.answers() == [b"answer to last"]
+
+
+def test_a_rule_for_a_topic_leaves_requests_about_others_alone() -> None:
+    policy = ReplyPolicy()
+    policy.add(rule_from({"api": "ListOffsets", "topic": "orders", "action": "error", "error": "FENCED_LEADER_EPOCH"}))
+    broker = FaultyBroker()
+    broker.policy.add(policy.rules[1])
+    client = broker.connect()
+    request = messages.build(
+        messages.request_class(ApiKey.LIST_OFFSETS), topics=[{"name": "others", "partitions": [{"partition_index": 0}]}]
+    )
+    client.send(ApiKey.LIST_OFFSETS, 7, messages.encode_request(ApiKey.LIST_OFFSETS, 7, request))
+    assert len(broker.handled) == 1
+    client.received()
+    client = broker.connect()
+    topics = [{"name": "orders", "partitions": [{"partition_index": 0}]}]
+    (topic,) = client.ask(ApiKey.LIST_OFFSETS, 7, topics=topics).topics
+    assert topic.partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert len(broker.handled) == 1
+
+
+def test_a_dispatcher_without_faults_calls_its_handlers_with_nothing_between() -> None:
+    harness = BrokerHarness()
+    connection = harness.connect().connection
+    assert connection._on_request == harness.broker.dispatcher.handle

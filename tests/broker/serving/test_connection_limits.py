@@ -1,0 +1,155 @@
+"""Limits on connections: by address, in all, by rate; who waits, who is closed, and who always gets in."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.broker.serving.connection_limits import host_limits
+from kraft.config import ConfigError, NodeConfig
+from kraft.seam import Address, CloseReason, Peer, Transport
+from kraft.sim.world import World
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.client import ClientConnection
+from tests.stages.broker_harness import BrokerHarness, WireClient
+from tests.stages.world_cluster import AskingClient, WorldCluster
+
+VERSIONS = ApiKey.API_VERSIONS
+
+
+def harness(**limits: str) -> BrokerHarness:
+    return BrokerHarness(properties={key.replace("_", "."): value for key, value in limits.items()})
+
+
+def is_read(client: WireClient) -> bool:
+    """Whether the broker takes requests from it. What it sends while it waits unread stays where it came from."""
+    client.send(VERSIONS, 0, b"")
+    return bool(client.received())
+
+
+def end(client: WireClient) -> None:
+    client.connection.closed(CloseReason.PEER)
+
+
+def clients(broker: BrokerHarness, count: int, listener: str = "OUTSIDE") -> list[WireClient]:
+    return [broker.connect(listener) for _ in range(count)]
+
+
+def test_without_limits_everybody_is_read() -> None:
+    assert all(is_read(client) for client in clients(harness(), 20))
+
+
+def test_one_too_many_from_an_address_is_closed_until_another_ends() -> None:
+    broker = harness(max_connections_per_ip="2")
+    first, second, third = clients(broker, 3)
+    assert (is_read(first), is_read(second)) == (True, True)
+    assert third.transport.closed_for is CloseReason.LOCAL
+    end(third)
+    end(first)
+    assert is_read(*clients(broker, 1))
+
+
+def test_a_named_address_has_its_own_limit() -> None:
+    broker = harness(max_connections_per_ip="1", max_connections_per_ip_overrides="192.0.2.7:3,10.0.0.1:9")
+    closed = [client.transport.closed_for for client in clients(broker, 4)]
+    assert closed == [None, None, None, CloseReason.LOCAL]
+
+
+def test_at_the_limit_clients_wait_unread_in_order_and_are_read_when_others_end() -> None:
+    broker = harness(max_connections="2")
+    first, second, third, fourth = clients(broker, 4)
+    assert [is_read(client) for client in (first, second, third, fourth)] == [True, True, False, False]
+    end(first)
+    assert (is_read(third), is_read(fourth)) == (True, False)
+    end(fourth)
+    end(second)
+    assert is_read(*clients(broker, 1))
+
+
+def test_more_than_may_wait_are_closed() -> None:
+    broker = harness(max_connections="1", socket_listen_backlog_size="2")
+    found = [client.transport.closed_for for client in clients(broker, 5)]
+    assert found == [None, None, None, CloseReason.LOCAL, CloseReason.LOCAL]
+
+
+def test_a_broker_always_gets_in_and_the_oldest_idle_client_makes_room() -> None:
+    broker = harness(max_connections="2")
+    broker.broker.dispatcher._holding = True  # requests wait: the first client has one in flight
+    busy, idle = clients(broker, 2)
+    busy.connection._slots.append(object())  # type: ignore[arg-type]
+    peer = broker.connect("PLAINTEXT")
+    assert is_read(peer)
+    assert busy.transport.closed_for is None
+    assert idle.transport.closed_for is CloseReason.LOCAL
+    waiting = broker.connect("OUTSIDE")
+    assert not is_read(waiting)
+    another = broker.connect("PLAINTEXT")
+    assert is_read(another)
+    assert busy.transport.closed_for is CloseReason.LOCAL
+    assert is_read(broker.connect("PLAINTEXT")), "brokers never close each other"
+
+
+def test_limits_may_be_changed_while_the_broker_runs() -> None:
+    broker = harness()
+    early = clients(broker, 2)
+    limits = broker.broker.dispatcher._connection_limits
+    limits.configure(broker.broker.config.overlay({"max.connections.per.ip": "2"}))
+    (late,) = clients(broker, 1)
+    assert late.transport.closed_for is CloseReason.LOCAL
+    assert all(is_read(client) for client in early)
+    end(early[0])
+    assert is_read(*clients(broker, 1))
+
+
+def test_who_waits_is_read_when_the_limit_is_raised() -> None:
+    broker = harness(max_connections="1")
+    first, second = clients(broker, 2)
+    assert (is_read(first), is_read(second)) == (True, False)
+    broker.broker.dispatcher._connection_limits.configure(broker.broker.config.overlay({"max.connections": "2"}))
+    assert is_read(second)
+
+
+class TwoListeners(WorldCluster):
+    """Brokers with a listener for clients beside their own."""
+
+    def config(self, node_id: int) -> NodeConfig:
+        config = super().config(node_id)
+        if node_id not in self.broker_ids:
+            return config
+        more = {
+            "listeners": f"PLAINTEXT://b{node_id}:9092,OUTSIDE://b{node_id}:9094",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+        return NodeConfig.parse({**config.properties, **more})
+
+
+def _client(transport: Transport) -> ClientConnection:
+    return ClientConnection(transport, client_id="test")
+
+
+def test_connections_that_come_faster_than_the_rate_wait_for_their_turn() -> None:
+    async def main(world: World) -> None:
+        cluster = TwoListeners(world, controllers=1, brokers=1, max_connection_creation_rate="10")
+        cluster.start()
+        await cluster.wait_ready()
+        await world.sleep_ms(2_000)
+        seam = world.node("client")
+        peer = Peer(None, "OUTSIDE", Address("b1", 9094))
+        began_ns = world.now_ns
+        for _ in range(31):
+            connection = await seam.network.dial(peer, _client, timeout_ms=1_000)
+            await AskingClient(connection).ask_bytes(VERSIONS, 0, b"")
+        elapsed_ms = (world.now_ns - began_ns) / 1e6
+        assert 1_900 <= elapsed_ms <= 2_300, "a bucket of one second, then ten per second"
+
+    World(1).run(main)
+
+
+def test_overrides_are_read_with_names_and_both_kinds_of_addresses() -> None:
+    assert host_limits(["a.example:2", "10.0.0.7:0", "[::1]:9"]) == {"a.example": 2, "10.0.0.7": 0, "::1": 9}
+
+
+@pytest.mark.parametrize("text", ["10.0.0.7", "10.0.0.7:many", ":5"])
+def test_overrides_that_make_no_sense_are_refused_at_start(text: str) -> None:
+    with pytest.raises(ConfigError, match="host:count"):
+        harness(max_connections_per_ip_overrides=text)

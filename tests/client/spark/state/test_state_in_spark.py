@@ -1,0 +1,220 @@
+"""Tables through Spark: their declared schemas, and the same rows as without Spark, of our clusters and Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from kraft.client.spark.tables import TABLES, Source, schema_ddl
+from tests.client.spark.exporters import exporter
+from tests.client.spark.state.state_requests import ask, read_table
+from tests.client.spark.topic_records import create_topic, numbered, write_records
+from tests.stages.started_clusters import LocalCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.interop
+
+NOT_SERVED = ("quotas", "scram_users")
+MOVING = {"as_of", "as_of_offset", "last_fetch", "last_caught_up", "log_end_offset", "high_watermark", "lag"} | {
+    "usable_bytes",
+    "size_bytes",
+    "age_ms",
+    "open_ms",
+    "epoch",
+}
+"""Columns that may change between two questions, or come from the log."""
+
+
+@pytest.fixture(scope="module")
+def bootstrap(cluster: LocalCluster) -> str:
+    """The cluster with a topic, and a group that has committed for it."""
+    create_topic(cluster.bootstrap, "orders", partitions=3, replication_factor=2)
+    write_records(cluster.bootstrap, "orders", numbered(30, partitions=3))
+    ask(cluster.bootstrap, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 4}))
+    return cluster.bootstrap
+
+
+def frame(spark: SparkSession, bootstrap: str, table: str, **options: object) -> DataFrame:
+    reader = spark.read.format("kraft").option("kafka.bootstrap.servers", bootstrap).option("table", table)
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    return reader.load()
+
+
+def rows(found: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in found.collect()]
+
+
+def plain(value: Any, names: list[str] | None = None) -> Any:
+    """A value of a table's row as Spark gives it back: structs are dicts, and times local ones without a zone."""
+    if isinstance(value, datetime):
+        return value.astimezone().replace(tzinfo=None)
+    return [dict(zip(names, one, strict=True)) for one in value] if names and value is not None else value
+
+
+STRUCTS = {
+    ("configs", "synonyms"): ["name", "value", "source"],
+    ("controllers", "endpoints"): ["name", "host", "port", "security_protocol"],
+    ("group_members", "assigned"): ["topic", "partition"],
+    ("group_members", "target"): ["topic", "partition"],
+    ("transactions", "partitions"): ["topic", "partition"],
+}
+OF_ADMIN = [name for name in TABLES if name not in ("metadata_events", "metadata_diff", "metrics", "offset_commits")]
+
+
+def same_rows(spark: SparkSession, bootstrap: str, table: str) -> list[dict[str, Any]]:
+    """The rows by Spark, when they were compared with those without it, apart from what moves."""
+    found = rows(frame(spark, bootstrap, table))
+    expected = read_table(bootstrap, table)
+    names = [
+        column.name
+        for column in TABLES[table].columns
+        if column.source is Source.PROTOCOL and column.name not in MOVING and not column.is_live
+    ]
+    by_spark = [{name: row[name] for name in names} for row in found]
+    without = [{name: plain(row[name], STRUCTS.get((table, name))) for name in names} for row in expected]
+    assert sorted(map(repr, by_spark)) == sorted(map(repr, without))
+    return found
+
+
+@pytest.mark.parametrize("table", [name for name in OF_ADMIN if name not in (*NOT_SERVED, "acls")])
+def test_a_table_has_its_declared_schema_and_the_rows_of_the_admin_client(
+    spark: SparkSession, bootstrap: str, table: str
+) -> None:
+    found = frame(spark, bootstrap, table)
+    assert found.schema == spark.createDataFrame([], schema_ddl(table)).schema
+    same = same_rows(spark, bootstrap, table)
+    assert same or table in ("group_members", "transactions")
+    assert all(row["as_of"] is not None for row in same)
+
+
+@pytest.mark.parametrize("table", NOT_SERVED)
+def test_a_table_that_the_brokers_do_not_serve_fails_before_any_row(
+    spark: SparkSession, bootstrap: str, table: str
+) -> None:
+    with pytest.raises(Exception, match=f"table {table} needs .* brokers of pykraft do not serve it yet"):
+        frame(spark, bootstrap, table).collect()
+
+
+def test_columns_of_the_log_are_there_with_its_offset(spark: SparkSession, bootstrap: str) -> None:
+    (topic,) = rows(frame(spark, bootstrap, "topics").where("topic = 'orders'"))
+    assert topic["created_offset"] < topic["as_of_offset"]
+    assert topic["created"] < topic["as_of"]
+    (broker,) = rows(frame(spark, bootstrap, "brokers").where("broker_id = 1"))
+    assert broker["epoch"] > 0
+    assert [one["port"] for one in broker["endpoints"]] == [broker["port"]]
+    part = rows(frame(spark, bootstrap, "partitions").where("topic = 'orders'"))
+    assert {row["recovery_state"] for row in part} == {"RECOVERED"}
+
+
+def test_named_columns_come_in_their_order_and_filters_give_the_same_rows_with_and_without_pushdown(
+    spark: SparkSession, bootstrap: str, with_settings: Any
+) -> None:
+    def query() -> list[tuple[Any, ...]]:
+        chosen = frame(spark, bootstrap, "partitions", columns="partition,topic,isr")
+        assert chosen.columns == ["partition", "topic", "isr"]
+        narrowed = chosen.where("topic = 'orders' AND partition > 0 AND size(isr) = 2")
+        return sorted(tuple(row)[:2] for row in narrowed.collect())
+
+    assert query() == [(1, "orders"), (2, "orders")]
+    with with_settings({"spark.sql.python.filterPushdown.enabled": "false"}):
+        assert query() == [(1, "orders"), (2, "orders")]
+    assert rows(frame(spark, bootstrap, "partitions", columns="topic").where("topic = 'no-such-topic'")) == []
+    by_user = spark.read.schema("offset BIGINT, group_id STRING").format("kraft")
+    found = by_user.option("bootstrap", bootstrap).option("table", "group_offsets").load()
+    assert [tuple(row) for row in found.where("group_id = 'billing'").collect()] == [(4, "billing")]
+
+
+def test_offset_commits_are_the_history_of_a_group(spark: SparkSession, bootstrap: str) -> None:
+    ask(bootstrap, lambda admin: admin.groups.alter_offsets("history", {("orders", 1): 1}))
+    ask(bootstrap, lambda admin: admin.groups.alter_offsets("history", {("orders", 1): 5}))
+    ask(bootstrap, lambda admin: admin.groups.delete_offsets("history", [("orders", 1)]))
+    found = frame(spark, bootstrap, "offset_commits")
+    assert found.schema == spark.createDataFrame([], schema_ddl("offset_commits")).schema
+    history = rows(found.where("group_id = 'history'").orderBy("log_offset"))
+    assert [(row["topic"], row["partition"], row["offset"], row["is_tombstone"]) for row in history] == [
+        ("orders", 1, 1, False),
+        ("orders", 1, 5, False),
+        ("orders", 1, None, True),
+    ]
+    assert all(row["committed"] is not None for row in history)
+
+
+def test_a_stream_of_offset_commits_has_each_commit_once_across_a_restart(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    taken: list[tuple[str, int]] = []
+
+    def take(batch: DataFrame, _number: int) -> None:
+        found = batch.where("group_id = 'streamed'").orderBy("log_offset").collect()
+        taken.extend((row["topic"], row["offset"]) for row in found)
+
+    def run() -> None:
+        reader = spark.readStream.format("kraft").option("bootstrap", bootstrap).option("table", "offset_commits")
+        writer = reader.load().writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    ask(bootstrap, lambda admin: admin.groups.alter_offsets("streamed", {("orders", 2): 1}))
+    run()
+    assert taken == [("orders", 1)]
+    ask(bootstrap, lambda admin: admin.groups.alter_offsets("streamed", {("orders", 2): 7}))
+    run()
+    assert taken == [("orders", 1), ("orders", 7)]
+
+
+def test_metrics_are_read_of_an_exporter(spark: SparkSession) -> None:
+    with exporter('# TYPE up gauge\nup{broker="7"} 1\n') as endpoint:
+        found = spark.read.format("kraft").option("table", "metrics").option("metrics", endpoint).load()
+        (row,) = rows(found)
+    assert (row["endpoint"], row["broker_id"], row["name"], row["value"]) == (endpoint, 7, "up", 1.0)
+    assert row["labels"] == {"broker": "7"}
+
+
+# Apache Kafka
+
+
+@pytest.fixture(scope="module")
+def kafka(apache_kafka: str) -> Iterator[str]:
+    """Apache Kafka with a topic, a group that has committed, and a user."""
+    create_topic(apache_kafka, "tables-orders", partitions=2)
+    write_records(apache_kafka, "tables-orders", numbered(20, partitions=2))
+    ask(apache_kafka, lambda admin: admin.groups.alter_offsets("tables-billing", {("tables-orders", 0): 4}))
+    admin = AdminClient({"bootstrap.servers": apache_kafka})
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    user = UserScramCredentialUpsertion("tables-alice", scram, b"do-not-show-this", b"salt-not-shown")
+    admin.alter_user_scram_credentials([user])["tables-alice"].result(30)
+    return apache_kafka
+
+
+@pytest.mark.parametrize("table", [name for name in OF_ADMIN if name not in ("acls",)])
+def test_a_table_of_apache_kafka_has_the_same_schema_and_no_columns_of_the_log(
+    spark: SparkSession, kafka: str, table: str
+) -> None:
+    found = frame(spark, kafka, table)
+    assert found.schema == spark.createDataFrame([], schema_ddl(table)).schema
+    of_log = [column.name for column in TABLES[table].columns if column.source is Source.LOG]
+    for row in same_rows(spark, kafka, table):
+        assert [row[name] for name in (*of_log, "as_of_offset")] == [None] * (len(of_log) + 1)
+        assert "do-not-show-this" not in repr(row)
+        assert "salt-not-shown" not in repr(row)
+
+
+def test_users_and_groups_of_apache_kafka_are_there(spark: SparkSession, kafka: str) -> None:
+    (user,) = rows(frame(spark, kafka, "scram_users").where("user = 'tables-alice'"))
+    assert (user["mechanism"], user["iterations"]) == ("SCRAM-SHA-256", 4096)
+    (offset,) = rows(frame(spark, kafka, "group_offsets").where("group_id = 'tables-billing'"))
+    assert (offset["topic"], offset["offset"], offset["lag"]) == ("tables-orders", 4, 6)
+    (commit,) = rows(frame(spark, kafka, "offset_commits").where("group_id = 'tables-billing'"))
+    assert (commit["offset"], commit["is_tombstone"]) == (4, False)

@@ -1,0 +1,81 @@
+"""What a consumer does with bytes that no batch can be: it says so, keeps on asking in peace, and reads the rest."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from kraft.client import KafkaError
+from kraft.client.connections import Link
+from kraft.sim.world.filesystem import Directory, Inode
+from kraft.wire.error_codes import ErrorCode
+from tests.client.test_consumer import fill
+from tests.stages.clients_in_world import Stage, run
+
+COUNT = 12
+MAGIC, VALUE = 16, -1
+"""Where a byte changes: in the header, which nobody gets past; under the CRC of the last batch."""
+LAST_OFFSET_DELTA = 25
+"""A byte of it: the first batch seems to end far behind the log."""
+
+
+def damage(stage: Stage, at: int) -> None:
+    """Change a byte of what partition 0 holds."""
+    data = stage.world.host("b1").root.entries["data"]
+    assert isinstance(data, Directory)
+    folder = data.entries["orders-0"]
+    assert isinstance(folder, Directory)
+    (segment,) = (entry for name, entry in folder.entries.items() if name.endswith(".log"))
+    assert isinstance(segment, Inode)
+    segment.data[at] ^= 0xFF
+
+
+@pytest.mark.parametrize("at", [MAGIC, VALUE])
+def test_a_damaged_partition_keeps_no_other_from_being_read_and_is_asked_for_in_peace(at: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        for partition in (0, 1):
+            await fill(stage, COUNT, partition=partition)
+        damage(stage, at)
+        read: set[int] = set()
+        told: list[KafkaError] = []
+        async with stage.consumer() as consumer:
+            await consumer.assign([("orders", 0), ("orders", 1)], at="earliest")
+            with trio.move_on_after(3):
+                while True:
+                    try:
+                        read |= {record.offset for record in await consumer.poll() if record.partition == 1}
+                    except KafkaError as refused:
+                        told.append(refused)
+        assert read == set(range(COUNT))
+        assert {refused.code for refused in told} == {ErrorCode.CORRUPT_MESSAGE}
+        assert all("orders-0" in str(refused) for refused in told)
+        assert 2 <= len(told) <= 3_000 / consumer.config.retry_backoff_ms
+
+    run(test)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+@pytest.mark.parametrize("version_max", [11, 99])
+def test_a_batch_that_seems_to_end_behind_the_log_takes_nobody_there(
+    policy: str, version_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fetched ahead is asked for behind it, and the broker says that there is no such offset, or, to whom tells
+    the epoch before it, that the log was cut."""
+    version = Link.version
+    monkeypatch.setattr(Link, "version", lambda link, key: min(version(link, key), version_max))
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, COUNT)
+        damage(stage, LAST_OFFSET_DELTA)
+        async with stage.consumer(auto_offset_reset=policy) as consumer:
+            await consumer.assign([("orders", 0)])
+            consumer.seek(("orders", 0), 0)
+            await trio.sleep(1)  # what is fetched ahead is answered
+            with trio.fail_after(10), pytest.raises(KafkaError, match=r"damaged|CRC") as told:
+                await consumer.poll()
+            assert told.value.code is ErrorCode.CORRUPT_MESSAGE
+            assert consumer.position(("orders", 0)) == 0
+
+    run(test)

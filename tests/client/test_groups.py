@@ -1,0 +1,678 @@
+"""Consumer groups on our own brokers, in virtual time: every assignor, members that come, go, die, stall and return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from kraft.client import CommitFailed, CommittedOffset, Consumer, KafkaError, RebalanceListener
+from kraft.client.connections import TimedOut
+from kraft.client.core.records import ConsumerRecord, TopicPartition
+from kraft.wire import messages
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyAction
+from tests.stages.clients_in_world import PLACE, Stage, Test, cancelled_at, run, three
+
+GROUPS = {"offsets_topic_num_partitions": "3", "group_initial_rebalance_delay_ms": "0"}
+FAST = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300, "auto_offset_reset": "earliest"}
+STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+EVERY = {("orders", number) for number in range(6)}
+
+
+def alone(test: Test, **settings: Any) -> None:
+    run(test, offsets_topic_replication_factor="1", **GROUPS, **settings)
+
+
+class Member(RebalanceListener):
+    """A consumer at work: what it has read and holds, and what it was told of rebalances."""
+
+    def __init__(self, stage: Stage, name: str, topics: Any = ("orders",), **settings: Any) -> None:
+        self.consumer = stage.consumer(name, group_id="billing", client_id=name, **(FAST | settings))
+        self.read: list[ConsumerRecord] = []
+        self.events: list[tuple[str, frozenset[TopicPartition]]] = []
+        self.held: frozenset[TopicPartition] = frozenset()
+        self.failure: KafkaError | None = None
+        self.pause_ms = 0.0
+        self._clock = stage.world
+        self._topics = topics
+        self._scope = trio.CancelScope()
+        self._over = trio.Event()
+
+    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self.events.append(("assigned", partitions))
+        self.held |= partitions
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.events.append(("revoked", partitions))
+        self.held -= partitions
+
+    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self.events.append(("lost", partitions))
+        self.held -= partitions
+
+    async def work(self) -> None:
+        try:
+            with self._scope:
+                async with self.consumer as consumer:
+                    await consumer.subscribe(self._topics, listener=self)
+                    while True:
+                        self.read += await consumer.poll()
+                        await self._clock.sleep_ms(self.pause_ms)
+        except KafkaError as failure:
+            self.failure = failure
+        finally:
+            self._over.set()
+
+    async def stop(self) -> None:
+        self._scope.cancel()
+        await self._over.wait()
+
+
+async def fill(stage: Stage, count: int, topic: str = "orders") -> None:
+    async with stage.producer() as producer:
+        for number in range(count):
+            await producer.enqueue(topic, b"%d" % number, b"%d" % number)
+
+
+async def grow(stage: Stage, topic: str, count: int) -> None:
+    row_class = messages.nested_class(messages.request_class(ApiKey.CREATE_PARTITIONS), "topics")
+    row = messages.build(row_class, name=topic, count=count, assignments=None)
+    client = await stage.client()
+    answer = await client.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[row], timeout=5_000)
+    assert answer.results[0].error_code == 0
+
+
+async def at_work(stage: Stage, body: Callable[[trio.Nursery], Any]) -> None:
+    async with trio.open_nursery() as nursery:
+        await body(nursery)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_members_come_and_go_and_every_partition_has_one_owner(strategy: str) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        await fill(stage, 300)
+        first, second = (Member(stage, name, partition_assignment_strategy=strategy) for name in "ab")
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(first.work)
+            await stage.until(lambda: len(first.read) == 300)
+            assert first.held == EVERY
+            nursery.start_soon(second.work)
+            await stage.until(lambda: len(first.held) == 3 and first.held | second.held == EVERY)
+            await fill(stage, 300)
+            await stage.until(lambda: len(first.read) + len(second.read) == 600)
+            await second.stop()
+            await stage.until(lambda: first.held == EVERY)
+            await fill(stage, 300)
+            await stage.until(lambda: len(first.read) + len(second.read) == 900)
+            await stage.world.sleep_ms(2_000)
+
+        await at_work(stage, body)
+        read = [(record.partition, record.offset) for member in (first, second) for record in member.read]
+        assert len(read) == len(set(read)) == 900
+        revoked = [len(partitions) for kind, partitions in first.events if kind == "revoked"]
+        assert revoked[0] == (3 if strategy == "cooperative-sticky" else 6)
+
+    alone(test)
+
+
+def test_a_member_that_dies_is_replaced_and_nothing_is_skipped() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        first, second = Member(stage, "a", auto_commit_interval_ms=200), Member(stage, "b", auto_commit_interval_ms=200)
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(first.work)
+            nursery.start_soon(second.work)
+            await stage.until(lambda: len(first.held) == 3 and len(second.held) == 3)
+            await fill(stage, 300)
+            await stage.until(lambda: len(first.read) + len(second.read) == 300)
+            stage.world.isolate("b")
+            await fill(stage, 300)
+            await stage.until(lambda: first.held == EVERY)
+            await stage.until(lambda: {(r.partition, r.offset) for r in first.read + second.read} >= every(600))
+            stage.world.heal_all()
+            await stage.until(lambda: len(second.held) == 3 and len(first.held) == 3, 60_000)
+
+        def every(count: int) -> set[tuple[int, int]]:
+            ends = {number: stage.partition("orders", index=number).log.log_end_offset for number in range(6)}
+            assert sum(ends.values()) == count
+            return {(number, offset) for number, end in ends.items() for offset in range(end)}
+
+        await at_work(stage, body)
+        assert [kind for kind, _ in second.events].count("lost") == 1
+
+    alone(test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_coordinator_dies_and_the_group_goes_on(seed: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        first, second = (Member(stage, name, auto_commit_interval_ms=100) for name in "ab")
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(first.work)
+            nursery.start_soon(second.work)
+            await stage.until(lambda: len(first.held) == 3 and len(second.held) == 3)
+            await fill(stage, 100)
+            await stage.until(lambda: len(first.read) + len(second.read) >= 100)
+            group = first.consumer._group
+            assert group is not None
+            assert group.coordinator.node is not None
+            stage.world.kill(stage.cluster.name(group.coordinator.node.node_id))
+            await fill(stage, 100)
+            await stage.until(lambda: len(set(places(first, second))) == 200)
+            await stage.world.sleep_ms(10_000)
+            assert first.held | second.held == EVERY
+
+        def places(*members: Member) -> list[tuple[int, int]]:
+            return [(record.partition, record.offset) for member in members for record in member.read]
+
+        await at_work(stage, body)
+        for member in (first, second):
+            for number in range(6):
+                own = [record.offset for record in member.read if record.partition == number]
+                assert own == sorted(set(own))
+
+    three(test, seed=seed, offsets_topic_replication_factor="3", **GROUPS)
+
+
+def test_a_static_member_that_returns_in_time_gets_its_partitions_without_a_rebalance() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        stays = Member(stage, "a", group_instance_id="one")
+        leaves, returns = (Member(stage, name, group_instance_id="two") for name in "bc")
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(stays.work)
+            nursery.start_soon(leaves.work)
+            await stage.until(lambda: len(stays.held) == 3 and len(leaves.held) == 3)
+            seen, had = len(stays.events), leaves.held
+            await leaves.stop()
+            nursery.start_soon(returns.work)
+            await stage.until(lambda: len(returns.held) == 3)
+            await stage.world.sleep_ms(3_000)
+            assert (returns.held, len(stays.events)) == (had, seen)
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_of_two_members_of_one_static_name_the_older_is_told_that_it_is_fenced() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        older, newer = (Member(stage, name, group_instance_id="one") for name in "ab")
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(older.work)
+            await stage.until(lambda: older.held == EVERY)
+            nursery.start_soon(newer.work)
+            await stage.until(lambda: older.failure is not None)
+            assert older.failure is not None
+            assert older.failure.code is ErrorCode.FENCED_INSTANCE_ID
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_an_application_that_does_not_come_back_loses_its_partitions_and_may_return() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        slow, other = (Member(stage, name, max_poll_interval_ms=2_000) for name in "ab")
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(slow.work)
+            nursery.start_soon(other.work)
+            await stage.until(lambda: len(slow.held) == 3 and len(other.held) == 3)
+            slow.pause_ms = 8_000
+            await fill(stage, 60)
+            await stage.until(lambda: other.held == EVERY)
+            slow.pause_ms = 0
+            await stage.until(lambda: len(slow.held) == 3 and len(other.held) == 3)
+            assert [kind for kind, _ in slow.events].count("lost") == 1
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_an_application_that_asks_for_one_record_after_the_other_has_not_gone_away() -> None:
+    """All of them come in one batch, and dealing with that takes longer than it may be away."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=100) as producer:
+            for number in range(20):
+                await producer.enqueue("orders", b"%d" % number)
+        told = Member(stage, "unused")
+        read: list[int] = []
+        async with stage.consumer("a", group_id="billing", max_poll_interval_ms=2_000, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=told)
+            async for record in consumer:
+                read.append(record.offset)
+                if len(read) == 20:
+                    break
+                await stage.world.sleep_ms(400)
+            assert [kind for kind, _ in told.events] == ["assigned"]
+        assert read == list(range(20))
+
+    alone(test)
+
+
+def test_offsets_are_committed_for_what_the_application_came_back_from_and_no_further() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 100)
+        settings = {"group_id": "billing", "auto_commit_interval_ms": 50, **FAST}
+        async with stage.consumer("a", **settings) as consumer:
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll(records_max=10)) == 10
+            await stage.world.sleep_ms(500)
+            assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(0, -1)}
+            await consumer.poll(records_max=10)
+            await stage.world.sleep_ms(500)
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(10, 0)
+            assert (await anext(consumer)).offset == 20
+            assert (await anext(consumer)).offset == 21
+            await stage.world.sleep_ms(500)
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(21, 0)
+        async with stage.consumer("b", **settings) as consumer:
+            await consumer.subscribe(["orders"])
+            assert (await anext(consumer)).offset == 22
+
+    alone(test)
+
+
+def test_an_exception_leaves_the_record_at_hand_uncommitted() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        with pytest.raises(LookupError):
+            async with stage.consumer("a", group_id="billing", **FAST) as consumer:
+                await consumer.subscribe(["orders"])
+                async for record in consumer:
+                    if record.offset == 12:
+                        raise LookupError
+        async with stage.consumer("b", group_id="billing", **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            assert (await anext(consumer)).offset == 12
+
+    alone(test)
+
+
+def test_commits_keep_their_order_and_may_carry_a_note() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.assign([PLACE])
+            for number in range(1, 6):
+                consumer.commit_nowait({PLACE: number})
+            await consumer.commit({PLACE: CommittedOffset(15, 0, "note")})
+            assert await consumer.committed([PLACE, ("orders", 5)]) == {
+                PLACE: CommittedOffset(15, 0, "note"),
+                ("orders", 5): None,
+            }
+        async with stage.consumer("b", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.assign([PLACE])
+            assert (await anext(consumer)).offset == 15
+
+    alone(test)
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_commit_that_nobody_waits_for_is_done_before_the_consumer_ends(is_member: bool, is_left: bool) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+        async with stage.consumer("a", **settings) as consumer:
+            if is_member:
+                await consumer.subscribe(["orders"])
+            else:
+                await consumer.assign([PLACE], at="earliest")
+            (record,) = await consumer.poll(records_max=1)
+            consumer.commit_nowait()
+            if is_left:
+                await consumer.unsubscribe()
+        async with stage.consumer("b", **settings) as consumer:
+            assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(record.offset + 1, 0)}
+
+    alone(test)
+
+
+def test_a_refused_commit_of_a_consumer_that_ends_is_logged() -> None:
+    """No `poll` comes that could raise it."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 20)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with capture_logs() as logs:
+            async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+                await consumer.assign([PLACE], at="earliest")
+                await consumer.poll()
+                stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
+                consumer.commit_nowait()
+        assert [entry for entry in logs if refused.name in entry.get("problem", "")]
+
+    alone(test)
+
+
+def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 50)
+        async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            before = None
+            done = cancelled = step = 0
+            while done < 5:
+                (record,) = await consumer.poll(records_max=1)
+                is_cancelled = await cancelled_at(step, consumer.commit)
+                await stage.world.sleep_ms(50)
+                found = (await consumer.committed([PLACE]))[PLACE]
+                wanted = CommittedOffset(record.offset + 1, 0)
+                assert found == wanted or (is_cancelled and found == before)
+                before = found
+                step, cancelled, done = (step + 1, cancelled + 1, done) if is_cancelled else (0, cancelled, done + 1)
+            assert cancelled >= 2 * done
+
+    alone(test)
+
+
+def test_a_commit_that_reaches_nobody_ends_in_time() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        quick = {"default_api_timeout_ms": 2_000, "request_timeout_ms": 1_000, "enable_auto_commit": False}
+        async with stage.consumer("a", group_id="billing", **quick, **FAST) as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            await consumer.poll(records_max=1)
+            stage.world.isolate("a")
+            with trio.fail_after(5), pytest.raises(TimedOut):
+                await consumer.commit()
+            with trio.fail_after(5), pytest.raises(TimedOut):
+                await consumer.committed([PLACE])
+            stage.world.heal_all()
+            await consumer.commit()
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(1, 0)
+
+    alone(test)
+
+
+def test_a_member_that_was_expelled_is_told_when_it_commits_and_joins_again() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        settings = {"group_id": "billing", "enable_auto_commit": False, **FAST, "heartbeat_interval_ms": 5_000}
+        async with stage.consumer("a", **settings) as consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.poll(records_max=3)
+            stage.fault(
+                api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=ErrorCode.UNKNOWN_MEMBER_ID, times=1
+            )
+            with pytest.raises(CommitFailed, match="not in the group any more"):
+                await consumer.commit()
+            assert (await consumer.poll(records_max=1))[0].offset == 0
+            await consumer.commit()
+
+    alone(test)
+
+
+def test_a_commit_is_not_tried_again_once_others_may_read_its_partitions() -> None:
+    """It would take the group back to where this member was."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", partitions=2)
+        await fill(stage, 20)
+
+        async def body(nursery: trio.Nursery) -> None:
+            settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+            async with stage.consumer("a", **settings) as consumer:
+                await consumer.subscribe(["orders"])
+                while sum(consumer.position(place) for place in consumer.assignment) < 20:
+                    await consumer.poll()
+                stage.fault(
+                    api_key=ApiKey.OFFSET_COMMIT,
+                    action=ReplyAction.ERROR,
+                    error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    times=7,
+                )
+                consumer.commit_nowait()
+                nursery.start_soon(Member(stage, "b", enable_auto_commit=False).work)
+                with trio.fail_after(30), pytest.raises(CommitFailed, match=r"orders-\d.* may belong to others now"):
+                    while True:
+                        await consumer.poll(timeout_ms=100)
+                assert len(consumer.assignment) == 1
+                assert set((await consumer.committed([("orders", 0), ("orders", 1)])).values()) == {None}
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_a_member_outside_of_its_group_commits_nothing_as_if_it_were_nobody() -> None:
+    """With nobody else in it the group would take that."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        settings = {"group_id": "billing", "enable_auto_commit": False, **FAST}
+        async with stage.consumer("a", **settings) as consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.poll(records_max=3)
+            stage.fault(api_key=ApiKey.HEARTBEAT, action=ReplyAction.ERROR, error=ErrorCode.ILLEGAL_GENERATION, times=1)
+            stage.fault(api_key=ApiKey.JOIN_GROUP, action=ReplyAction.DELAY, delay_ms=2_000)
+            await stage.world.sleep_ms(1_000)
+            with pytest.raises(CommitFailed):
+                await consumer.commit()
+            assert await consumer.committed([PLACE]) == {PLACE: None}
+
+    alone(test)
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        (ApiKey.JOIN_GROUP, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ApiKey.JOIN_GROUP, ErrorCode.NOT_COORDINATOR),
+        (ApiKey.JOIN_GROUP, ErrorCode.UNKNOWN_MEMBER_ID),
+        (ApiKey.SYNC_GROUP, ErrorCode.REBALANCE_IN_PROGRESS),
+        (ApiKey.SYNC_GROUP, ErrorCode.NOT_COORDINATOR),
+        (ApiKey.SYNC_GROUP, ErrorCode.ILLEGAL_GENERATION),
+        (ApiKey.HEARTBEAT, ErrorCode.NOT_COORDINATOR),
+        (ApiKey.HEARTBEAT, ErrorCode.ILLEGAL_GENERATION),
+        (ApiKey.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID),
+        (ApiKey.OFFSET_FETCH, ErrorCode.NOT_COORDINATOR),
+        (ApiKey.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_an_error_that_passes_keeps_nobody_out(key: ApiKey, code: ErrorCode) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        stage.fault(api_key=key, action=ReplyAction.ERROR, error=code, times=2)
+        member = Member(stage, "a")
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(member.work)
+            await stage.until(lambda: member.held == EVERY)
+            await stage.world.sleep_ms(2_000)
+            await stage.until(lambda: member.held == EVERY)
+            await fill(stage, 60)
+            await stage.until(lambda: len(member.read) == 60)
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 6)
+        stage.fault(
+            api_key=ApiKey.JOIN_GROUP, action=ReplyAction.ERROR, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1
+        )
+        async with stage.consumer("a", group_id="billing", **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            for _ in range(2):
+                with trio.fail_after(10), pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED: group billing"):
+                    await consumer.poll()
+            await consumer.subscribe(["orders"])
+            assert await consumer.poll(timeout_ms=1_000) == []
+            assert len(consumer.assignment) == 6
+
+    alone(test)
+
+
+def test_a_topic_that_is_not_there_is_waited_for_and_warned_of_once() -> None:
+    async def test(stage: Stage) -> None:
+        with capture_logs() as logs:
+            settings = {**FAST, "metadata_max_age_ms": 300}
+            async with stage.consumer("a", group_id="billing", allow_auto_create_topics=False, **settings) as consumer:
+                await consumer.subscribe(["orders"])
+                assert await consumer.poll(timeout_ms=3_000) == [], "ten times it has asked anew"
+                await stage.create_topic("orders")
+                await fill(stage, 1)
+                assert len(await consumer.poll(timeout_ms=30_000)) == 1
+        warned = [entry for entry in logs if entry["log_level"] == "warning"]
+        assert [(entry["event"], entry["topic"]) for entry in warned] == [
+            ("a topic that is subscribed does not exist (yet)", "orders")
+        ]
+
+    alone(test)
+
+
+def test_a_pattern_takes_in_topics_that_come_later() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders-a", 2)
+        await stage.create_topic("payments", 2)
+        member = Member(stage, "a", "^orders-.*", metadata_max_age_ms=500)
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(member.work)
+            await stage.until(lambda: len(member.held) == 2)
+            await stage.create_topic("orders-b", 3)
+            await stage.until(lambda: len(member.held) == 5)
+            assert {topic for topic, _ in member.held} == {"orders-a", "orders-b"}
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_the_leader_notices_topics_that_grow_or_appear_for_any_member() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 2)
+        quick = {"metadata_max_age_ms": 500, "allow_auto_create_topics": False}
+        first, second = Member(stage, "a", **quick), Member(stage, "b", ["orders", "later"], **quick)
+
+        async def body(nursery: trio.Nursery) -> None:
+            nursery.start_soon(first.work)
+            nursery.start_soon(second.work)
+            await stage.until(lambda: len(first.held) == 1 and len(second.held) == 1)
+            await stage.create_topic("later", 2)
+            await stage.until(lambda: len(second.held) == 3)
+            await grow(stage, "orders", 6)
+            await stage.until(lambda: first.held | second.held >= EVERY)
+
+        await at_work(stage, body)
+
+    alone(test)
+
+
+def test_the_listener_may_seek_and_commit() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 30)
+
+        class Listener(RebalanceListener):
+            def __init__(self, consumer: Consumer) -> None:
+                self.consumer = consumer
+
+            async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+                for partition in partitions:
+                    self.consumer.seek(partition, 20)
+
+            async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+                await self.consumer.commit({PLACE: 29})
+
+        async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=Listener(consumer))
+            assert (await anext(consumer)).offset == 20
+        async with stage.consumer("b", group_id="billing", **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            assert (await anext(consumer)).offset == 29
+
+    alone(test)
+
+
+class Committing(RebalanceListener):
+    """Commits what it holds by number, whatever has happened."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        await self.consumer.commit({PLACE: 5})
+
+
+def test_what_a_listener_raises_is_told_by_poll_and_the_member_stays() -> None:
+    """The partitions are lost, and so the commit that the listener tries is refused."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+            await consumer.subscribe(["orders"], listener=Committing(consumer))
+            read: list[ConsumerRecord] = []
+            while len(read) < 10:
+                read += await consumer.poll()
+            expelled = ErrorCode.UNKNOWN_MEMBER_ID
+            stage.fault(api_key=ApiKey.HEARTBEAT, action=ReplyAction.ERROR, error=expelled, times=1)
+            with trio.fail_after(10), pytest.raises(CommitFailed):
+                await consumer.poll()
+            with trio.fail_after(10):
+                assert (await anext(consumer)).offset == 0
+
+    alone(test)
+
+
+def test_a_member_leaves_its_group_though_its_listener_raises() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        await fill(stage, 10)
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(KafkaError, match=refused.name):
+            async with stage.consumer("a", group_id="billing", enable_auto_commit=False, **FAST) as consumer:
+                await consumer.subscribe(["orders"], listener=Committing(consumer))
+                await consumer.poll()
+                stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
+        async with stage.consumer("b", group_id="billing", **FAST) as consumer:
+            await consumer.subscribe(["orders"])
+            with trio.fail_after(3):  # the session of a member that is just gone would last for longer
+                assert (await anext(consumer)).offset == 0
+
+    alone(test)
+
+
+def test_subscribing_and_committing_need_a_group() -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.consumer("a") as consumer:
+            with pytest.raises(ValueError, match="needs a group_id"):
+                await consumer.subscribe(["orders"])
+            with pytest.raises(ValueError, match="needs a group_id"):
+                await consumer.commit()
+
+    alone(test)

@@ -1,0 +1,469 @@
+"""The producer against whole brokers: delivery, batching, order over lost answers and lost leaders, back-pressure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+
+from kraft.client import Delivery, DeliveryFailed, DeliveryReport, KafkaError, Producer
+from kraft.client.admin import Admin, ElectionType
+from kraft.client.core.partitioner import partition_for_key
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.records import iter_headers
+from kraft.wire.reply_policy import ReplyAction
+from tests.stages.clients_in_world import PLACE, Stage, run, three
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_are_read_as_they_were_sent_with_each_codec(codec: str) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(compression_type=codec) as producer:
+            sent = await producer.send("orders", b"value" * 50, b"key", headers=[("h", b"1"), ("n", None)])
+            assert await producer.send("orders", None, b"key", timestamp_ms=5) == DeliveryReport("orders", 0, 1, 5)
+        async with stage.consumer() as consumer:
+            await consumer.assign([PLACE], at="earliest")
+            first, second = await consumer.poll(records_max=1), await consumer.poll(records_max=1)
+        assert first[0][:4] == ("orders", 0, 0, sent.timestamp_ms)
+        assert first[0][4:7] == (b"key", b"value" * 50, (("h", b"1"), ("n", None)))
+        assert second[0][2:6] == (1, 5, b"key", None)
+
+    run(test)
+
+
+@pytest.mark.parametrize("timestamp_ms", [-2, 1 << 63, 1.5, "5"])
+def test_a_timestamp_that_no_record_can_have_is_refused_and_the_others_are_delivered(timestamp_ms: Any) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=20) as producer:
+            before = await producer.enqueue("orders", b"before")
+            with pytest.raises((ValueError, TypeError), match=f"timestamp_ms={timestamp_ms!r}: expected "):
+                await producer.enqueue("orders", b"v", timestamp_ms=timestamp_ms)
+            after = await producer.send("orders", b"after", timestamp_ms=-1)
+            assert ((await before.wait()).offset, after.offset) == (0, 1)
+
+    run(test)
+
+
+def test_a_key_decides_the_partition_and_records_without_one_use_all() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", 4)
+        async with stage.producer(batch_size=200) as producer:
+            keyed = await producer.send("orders", b"v", b"customer-7")
+            free = [await producer.send("orders", b"x" * 100) for _ in range(40)]
+            chosen = await producer.send("orders", b"v", partition=3)
+        assert keyed.partition == partition_for_key(b"customer-7", 4)
+        assert {report.partition for report in free} == {0, 1, 2, 3}
+        assert chosen.partition == 3
+
+    run(test)
+
+
+def test_records_that_come_within_the_linger_leave_in_one_batch() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=20) as producer, trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(producer.send, "orders", b"%d" % number)
+        answer = await stage.fetch("orders", 0)
+        assert [header.record_count for data in answer.records for _, header in iter_headers(data)] == [10]
+
+    run(test)
+
+
+def test_flush_does_not_wait_for_the_linger() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=60_000) as producer:
+            delivery = await producer.enqueue("orders", b"v")
+            await stage.world.sleep_ms(100)
+            assert not delivery.is_done
+            began_ns = stage.world.now_ns
+            await producer.flush()
+            assert delivery.is_done
+            assert stage.world.now_ns - began_ns < 1e9
+
+    run(test)
+
+
+def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_it_up() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(linger_ms=1_000) as producer:
+            delivered = [await producer.enqueue("orders", b"%d" % number) for number in range(3)]
+        assert [d.outcome.offset for d in delivered] == [0, 1, 2]  # type: ignore[union-attr]
+        with pytest.raises(LookupError):
+            async with stage.producer(linger_ms=1_000) as producer:
+                given_up = await producer.enqueue("orders", b"never")
+                raise LookupError
+        assert isinstance(given_up.outcome, DeliveryFailed)
+        assert given_up.outcome.certain
+        assert await stage.values() == [b"0", b"1", b"2"]
+
+    run(test)
+
+
+def test_a_producer_that_is_not_open_says_so() -> None:
+    async def test() -> None:
+        producer = Producer(bootstrap_servers="localhost:9092")
+        for use in (
+            lambda: producer.send("orders", b"x"),
+            lambda: producer.enqueue("orders", b"x"),
+            lambda: producer.partitions_for("orders"),
+            lambda: producer.flush(),
+        ):
+            with pytest.raises(RuntimeError, match=r"Producer is open only within `async with Producer\(\.\.\.\) as p"):
+                await use()
+
+    trio.run(test)
+
+
+def test_a_producer_that_is_closed_takes_nothing_and_keeps_nobody_waiting() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        producer = stage.producer(buffer_memory=1_000)
+
+        async def send_in_vain() -> None:
+            """The first waits for room when the producer is closed, the others come later."""
+            for topic in ("orders", "orders", "unknown"):
+                with pytest.raises(DeliveryFailed, match="closed") as told:
+                    await producer.send(topic, b"x" * 400)
+                assert told.value.certain
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                with trio.CancelScope() as scope:
+                    async with producer:
+                        await producer.send("orders", b"first")
+                        stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP)
+                        for _ in range(2):
+                            await producer.enqueue("orders", b"x" * 400)
+                        nursery.start_soon(send_in_vain)
+                        await stage.world.sleep_ms(50)
+                        scope.cancel()
+                        await trio.lowlevel.checkpoint()
+            with pytest.raises(DeliveryFailed, match="closed"):
+                await producer.partitions_for("unknown")
+
+    run(test)
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(acks=acks) as producer:
+            reports = [await producer.send("orders", b"%d" % number) for number in range(5)]
+        assert [report.offset for report in reports] == ([-1] * 5 if acks == "0" else [0, 1, 2, 3, 4])
+        await stage.world.sleep_ms(10)
+        assert await stage.values() == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(test)
+
+
+def test_a_topic_that_has_grown_is_noticed_while_another_has_records_on_their_way() -> None:
+    async def test(stage: Stage) -> None:
+        for topic in ("busy", "orders"):
+            await stage.create_topic(topic)
+        async with stage.producer(metadata_max_age_ms=300, delivery_timeout_ms=5_000) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, topic="busy")
+            await producer.enqueue("busy", b"stuck")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.add_partitions("orders", 3)
+            await stage.world.sleep_ms(1_000)
+            assert await producer.partitions_for("orders") == (0, 1, 2)
+
+    run(test)
+
+
+def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_lives_on() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1)
+        async with stage.producer(acks=0) as producer:
+            await producer.send("orders", b"first")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.partitions.reassign({PLACE: [2, 3, 1]})
+                await admin.partitions.elect_leaders(ElectionType.PREFERRED, [PLACE])
+            await stage.until(lambda: stage.leader("orders") == 2)
+            for number in range(100):
+                await producer.send("orders", b"%d" % number)
+                await stage.world.sleep_ms(20)
+        found = await stage.values()
+        assert b"99" in found
+        assert len(found) > 50
+
+    three(test)
+
+
+def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
+    """It knows nothing of the producer, and would take the second record as the first."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", leader=1)
+        stage.fault_at(1, api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, times=1)
+        async with stage.producer(request_timeout_ms=3_000, metadata_max_age_ms=300) as producer:
+            first = await producer.enqueue("orders", b"first")
+            await stage.world.sleep_ms(100)
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.partitions.reassign({PLACE: [2, 3, 1]})
+                await admin.partitions.elect_leaders(ElectionType.PREFERRED, [PLACE])
+            await stage.until(lambda: stage.leader("orders") == 2)
+            await stage.world.sleep_ms(600)
+            second = await producer.send("orders", b"second")
+            assert ((await first.wait()).offset, second.offset) == (0, 1)
+        assert await stage.values() == [b"first", b"second"]
+
+    three(test)
+
+
+def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        deliveries: list[Delivery] = []
+        async with stage.producer(batch_size=50) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.CLOSE, after=True, times=3)
+            for number in range(40):
+                deliveries.append(await producer.enqueue("orders", b"%d" % number))
+        assert await stage.values() == [b"first", *(b"%d" % number for number in range(40))]
+        assert [d.outcome.offset for d in deliveries] == list(range(1, 41))  # type: ignore[union-attr]
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_refusal_that_passes_is_tried_again_in_order(code: ErrorCode) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(batch_size=50) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.ERROR, error=code, times=2)
+            for number in range(20):
+                await producer.enqueue("orders", b"%d" % number)
+        assert await stage.values() == [b"first", *(b"%d" % number for number in range(20))]
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_leader_that_refuses_the_very_first_batch_and_takes_the_next_one_gets_all_in_order(code: ErrorCode) -> None:
+    """As one does that has not heard yet that it leads: it knows nothing of the producer and takes what comes first."""
+
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.ERROR, error=code, times=1)
+        async with stage.producer(batch_size=50) as producer:
+            deliveries = [await producer.enqueue("orders", b"%d" % number) for number in range(20)]
+        assert [d.outcome.offset for d in deliveries] == list(range(20))  # type: ignore[union-attr]
+        assert await stage.values() == [b"%d" % number for number in range(20)]
+
+    run(test)
+
+
+def test_a_topic_that_was_created_anew_is_found_by_its_new_id() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer() as producer:
+            await producer.send("orders", b"old")
+            async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                await admin.topics.delete("orders")
+            await stage.create_topic("orders")
+            report = await producer.send("orders", b"new")
+        assert report.offset == 0
+        assert await stage.values() == [b"new"]
+
+    run(test)
+
+
+def test_a_refused_batch_does_not_hold_up_those_behind_it() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(batch_size=50) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.ERROR, error=ErrorCode.INVALID_RECORD, times=1)
+            deliveries = [await producer.enqueue("orders", b"%d" % number) for number in range(10)]
+        failed = [number for number, d in enumerate(deliveries) if isinstance(d.outcome, DeliveryFailed)]
+        assert failed
+        assert all(d.outcome.certain for d in deliveries if isinstance(d.outcome, DeliveryFailed))
+        assert await stage.values() == [b"first", *(b"%d" % n for n in range(10) if n not in failed)]
+
+    run(test)
+
+
+def test_a_batch_that_is_too_large_for_the_topic_is_split() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders", max_message_bytes="1000")
+        async with stage.producer(batch_size=10_000, linger_ms=10) as producer:
+            deliveries = [await producer.enqueue("orders", b"%03d" % number * 30) for number in range(30)]
+            too_large = await producer.enqueue("orders", b"x" * 2_000)
+        assert [d.outcome.offset for d in deliveries] == list(range(30))  # type: ignore[union-attr]
+        assert isinstance(too_large.outcome, DeliveryFailed)
+        assert too_large.outcome.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert await stage.values() == [b"%03d" % number * 30 for number in range(30)]
+
+    run(test)
+
+
+def test_a_full_buffer_holds_the_sender_up_and_not_for_ever() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(buffer_memory=1_000, max_block_ms=500, request_timeout_ms=2_000) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DELAY, delay_ms=1_000, times=1)
+            waiting = [await producer.enqueue("orders", b"x" * 300) for _ in range(2)]
+            began_ns = stage.world.now_ns
+            with pytest.raises(DeliveryFailed, match=r"buffer.memory=1000 within max.block.ms=500") as told:
+                for _ in range(3):
+                    await producer.enqueue("orders", b"y" * 300)
+            assert told.value.certain
+            assert (stage.world.now_ns - began_ns) / 1e6 == pytest.approx(500, abs=60)
+            await waiting[0].wait()
+            await producer.send("orders", b"z" * 300)
+
+    run(test)
+
+
+def test_who_waits_for_room_does_not_wait_for_the_linger() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(buffer_memory=1_000, linger_ms=50_000) as producer:
+            with trio.fail_after(10):
+                deliveries = [await producer.enqueue("orders", b"x" * 300) for _ in range(10)]
+            assert sum(delivery.is_done for delivery in deliveries) >= 7
+
+    run(test)
+
+
+def test_metadata_and_room_are_waited_for_within_one_time() -> None:
+    async def test(stage: Stage) -> None:
+        for topic in ("orders", "payments"):
+            await stage.create_topic(topic)
+        async with stage.producer(buffer_memory=1_000, max_block_ms=500) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DELAY, delay_ms=2_000, times=1)
+            for _ in range(2):
+                await producer.enqueue("orders", b"x" * 400)
+            stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=300, times=1)
+            began_ns = stage.world.now_ns
+            with pytest.raises(DeliveryFailed, match="no room"):
+                await producer.enqueue("payments", b"y" * 400)
+            assert (stage.world.now_ns - began_ns) / 1e6 == pytest.approx(500, abs=60)
+
+    run(test)
+
+
+def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(max_request_size=1_000) as producer:
+            with pytest.raises(DeliveryFailed, match=r"max.request.size is 1000"):
+                await producer.send("orders", b"x" * 1_000)
+            with pytest.raises(KafkaError, match="partitions 0 to 0, not 5"):
+                await producer.send("orders", b"x", partition=5)
+            await producer.send("orders", b"small")
+            with pytest.raises(DeliveryFailed, match=r"max.request.size is 1000"):
+                await producer.send("orders", b"x" * 1_000)
+            with pytest.raises(TypeError, match="are bytes or None"):
+                await producer.send("orders", "text", partition=0)  # type: ignore[arg-type]
+        assert await stage.values() == [b"small"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("slow_ms", [0, 70])
+def test_a_topic_that_never_appears_is_given_up_after_max_block_ms(slow_ms: int) -> None:
+    async def test(stage: Stage) -> None:
+        if slow_ms:
+            stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=slow_ms)
+        async with stage.producer(max_block_ms=300) as producer:
+            began_ns = stage.world.now_ns
+            with pytest.raises(KafkaError, match="topic nowhere"):
+                await producer.send("nowhere", b"x")
+            assert 250 < (stage.world.now_ns - began_ns) / 1e6 < 2_000
+
+    run(test, auto_create_topics_enable="false")
+
+
+def test_a_record_is_not_handed_over_later_than_it_would_have_to_be_delivered() -> None:
+    async def test(stage: Stage) -> None:
+        nobody = Producer(bootstrap_servers="b1:31999", delivery_timeout_ms=3_000, seam=stage.world.node("producer"))
+        started_ns = stage.world.now_ns
+        async with nobody as producer:
+            with pytest.raises(DeliveryFailed, match=r"no broker answered within 3000 ms") as told:
+                await producer.send("orders", b"x")
+        assert told.value.certain
+        assert (stage.world.now_ns - started_ns) / 1e6 < 3_100
+
+    run(test)
+
+
+def test_a_batch_that_gets_no_answer_in_time_fails_and_may_be_in_the_log() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(delivery_timeout_ms=800, request_timeout_ms=300) as producer:
+            await producer.send("orders", b"first")
+            stage.fault(api_key=ApiKey.PRODUCE, action=ReplyAction.DROP, after=True, times=20)
+            with pytest.raises(DeliveryFailed) as told:
+                await producer.send("orders", b"lost answer")
+            assert not told.value.certain
+            stage.cluster.replies[1].clear()
+            last = await producer.send("orders", b"after")
+        found = await stage.values()
+        assert Counter(found) == Counter([b"first", b"lost answer", b"after"])
+        assert found[last.offset] == b"after"
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_leader_dies_with_requests_on_their_way_and_every_record_arrives_once_and_in_order(seed: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("orders")
+        async with stage.producer(batch_size=60) as producer:
+            await producer.send("orders", b"first")
+            deliveries = []
+            for number in range(120):
+                deliveries.append(await producer.enqueue("orders", b"%d" % number))
+                if number == 60:
+                    stage.world.kill(stage.cluster.name(stage.leader("orders")))
+                if number % 7 == seed:
+                    await stage.world.sleep_ms(1)
+            reports = [await delivery.wait() for delivery in deliveries]
+        assert [report.offset for report in reports] == list(range(1, 121))
+        assert await stage.values() == [b"first", *(b"%d" % number for number in range(120))]
+
+    three(test, seed=seed)
+
+
+def test_a_topic_that_is_created_on_the_way_is_waited_for() -> None:
+    """The broker answers UNKNOWN_TOPIC_OR_PARTITION until it is there."""
+
+    async def test(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            assert (await producer.send("new", b"first")).offset == 0
+        async with stage.consumer() as consumer:
+            await consumer.assign([("newer", 0)], at="earliest")
+            async with stage.producer() as producer:
+                await producer.send("newer", b"second")
+            assert [record.value for record in await consumer.poll()] == [b"second"]
+
+    three(test)
+
+
+def test_a_topic_that_cannot_be_created_is_given_up_when_the_time_is_over() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.create_topic("pay.ments")
+        async with stage.producer(max_block_ms=2_000) as producer:
+            with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic pay_ments is not available"):
+                await producer.send("pay_ments", b"v")
+            with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
+                await producer.send("pay/ments", b"v")
+
+    run(test)

@@ -1,0 +1,248 @@
+"""`kraft run -- CMD`: a program with a fresh cluster: its streams, signals and exit code, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.stages.kraft_command import Command
+
+SECONDS_MAX = 60
+TELL = (
+    "import json, os; print(json.dumps([os.getpid(), os.getppid(), os.environ['KAFKA_BOOTSTRAP_SERVERS']]), flush=True)"
+)
+PAUSE = "import signal; signal.pause()"
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters put their folders here, where a test can look for them."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+
+
+def python(code: str) -> list[str]:
+    return ["--", sys.executable, "-c", code]
+
+
+def below(pid: int) -> list[psutil.Process]:
+    """A process and all below it, and the nodes of its cluster, which are below its launcher."""
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+def wait_gone(processes: list[psutil.Process], tmp_path: Path) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=SECONDS_MAX)
+    assert alive == []
+    wait_until(lambda: folders(tmp_path) == [])
+
+
+def folders(tmp_path: Path) -> list[Path]:
+    """Of clusters; the launcher's own stays, which is the same for all clusters of a user."""
+    return list((tmp_path / "t").glob("kraft-cluster-*"))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# what passes through
+
+
+def test_output_input_and_exit_code_are_the_programs(kraft: Command) -> None:
+    code = "import sys; print(sys.stdin.read().upper()); print('bad', file=sys.stderr); sys.exit(3)"
+    with kraft.start("run", *python(code)) as process:
+        assert process.communicate("hello", timeout=SECONDS_MAX) == ("HELLO\n", "bad\n")
+    assert process.returncode == 3
+
+
+def test_the_cluster_answers_at_the_address_given(kraft: Command) -> None:
+    topics = [sys.executable, "-m", "kraft.deploy.cli", "topics", "create", "orders", "-b", "{bootstrap}"]
+    assert "orders" in kraft.spawn("run", "--", *topics)
+
+
+def test_the_shape_and_the_settings_are_those_asked_for(kraft: Command) -> None:
+    brokers = [sys.executable, "-m", "kraft.deploy.cli", "configs", "describe", "--broker", "2", "-b", "{bootstrap}"]
+    shape = ("--controllers", "1", "--brokers", "2", "--set", "num.partitions=7")
+    rows = json.loads(kraft.spawn("run", *shape, "--", *brokers, "--json"))
+    assert [row["value"] for row in rows if row["key"] == "num.partitions"] == ["7"]
+
+
+def test_options_behind_the_program_are_the_programs(kraft: Command) -> None:
+    assert kraft.spawn("run", "--combined", "1", "echo", "--help", "--set", "x") == "--help --set x\n"
+
+
+def test_a_program_that_a_signal_ends_gives_a_shells_exit_code(kraft: Command) -> None:
+    kraft.spawn("run", *python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), code=137)
+
+
+def test_logs_are_kept_where_that_is_asked_for(kraft: Command, tmp_path: Path) -> None:
+    kraft.spawn("run", "--keep-logs", tmp_path / "logs", "--", "true")
+    assert "the node starts" in (tmp_path / "logs" / "1.log").read_text()
+
+
+# what cannot be
+
+
+def test_without_a_program_an_example_is_shown(kraft: Command) -> None:
+    assert "kraft run --combined 3 -- python app.py" in kraft.run("run", code=2)
+
+
+def test_a_program_that_is_not_there_is_refused_before_a_cluster_starts(kraft: Command, tmp_path: Path) -> None:
+    assert "no-such-program: no such program" in kraft.run("run", "--", "no-such-program", code=127)
+    assert folders(tmp_path) == []
+
+
+def test_a_file_that_is_not_executable_is_refused(kraft: Command, tmp_path: Path) -> None:
+    (tmp_path / "app").write_text("")
+    assert "chmod +x" in kraft.run("run", "--", tmp_path / "app", code=126)
+
+
+def test_a_shape_that_cannot_be_is_refused(kraft: Command) -> None:
+    assert "--combined stands for itself" in kraft.run("run", "--combined", "1", "--brokers", "2", "true", code=2)
+
+
+def test_an_unknown_setting_is_refused(kraft: Command) -> None:
+    assert "num.partition" in kraft.run("run", "--set", "num.partition=3", "true", code=2)
+
+
+def test_a_cluster_that_does_not_start_is_told_apart_from_the_program(kraft: Command) -> None:
+    said = kraft.spawn("run", "--set", "log.dirs=/proc/nowhere", "--", "true", code=125)
+    assert "the cluster did not start" in said
+
+
+# what ends it
+
+
+def test_nothing_is_left_when_the_program_ends(kraft: Command, tmp_path: Path) -> None:
+    with kraft.start("run", *python(f"{TELL}; input()")) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        processes = below(process.pid)
+        assert len(processes) >= 5, "kraft run, the program, its warden, the launcher and a node"
+        process.communicate("\n", timeout=SECONDS_MAX)
+    assert process.returncode == 0
+    wait_gone(processes, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_sent_on_to_the_program(kraft: Command, tmp_path: Path, number: signal.Signals) -> None:
+    code = f"""
+import signal, sys, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda number, _: sys.exit(40 + number))
+{TELL}
+while True:  # a signal may come before a pause has begun
+    time.sleep(0.05)
+"""
+    with kraft.start("run", *python(code)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        processes = below(process.pid)
+        process.send_signal(number)
+        process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 40 + number
+    wait_gone(processes, tmp_path)
+
+
+def test_nothing_is_left_when_the_command_is_killed(kraft: Command, tmp_path: Path) -> None:
+    code = f"import subprocess; child = subprocess.Popen(['sleep', '600']); {TELL}; {PAUSE}"
+    with kraft.start("run", "--combined", "2", *python(code)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        processes = below(process.pid)
+        assert any(each.name() == "sleep" for each in processes)
+        process.kill()
+        process.wait(SECONDS_MAX)
+    wait_gone(processes, tmp_path)
+
+
+def test_nothing_is_left_when_the_command_is_stopped_while_the_cluster_starts(kraft: Command, tmp_path: Path) -> None:
+    with kraft.start("run", "--", "sleep", "600") as process:
+        wait_until(lambda: folders(tmp_path) != [])
+        processes = below(process.pid)
+        process.terminate()
+        process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 143
+    wait_gone(processes, tmp_path)
+
+
+@contextmanager
+def on_a_terminal(*command: str) -> Iterator[tuple[int, int]]:
+    """A process whose terminal is ours: its process id, and the terminal's other end."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp(command[0], command)
+    try:
+        yield pid, terminal
+    finally:
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    found = b""
+    while text not in found:
+        found += os.read(terminal, 1024)
+    return found
+
+
+def test_ctrl_c_goes_to_the_program_once_and_the_cluster_lives_until_it_has_ended(tmp_path: Path) -> None:
+    code = """
+import os, signal, socket, sys, time
+def interrupted(*_):
+    host, port = os.environ["KAFKA_BOOTSTRAP_SERVERS"].split(":")
+    time.sleep(0.5)
+    socket.create_connection((host, int(port))).close()
+    interruptions.append(1)
+interruptions = []
+signal.signal(signal.SIGINT, interrupted)
+print("ready", flush=True)
+while not interruptions:  # a signal may come before a pause has begun
+    time.sleep(0.05)
+print("interrupted", len(interruptions), flush=True)
+sys.exit(7)
+"""
+    with on_a_terminal(sys.executable, "-m", "kraft.deploy.cli", "run", *python(code)) as (pid, terminal):
+        read_until(terminal, b"ready")
+        processes = below(pid)
+        os.write(terminal, b"\x03")
+        assert b"interrupted 1" in read_until(terminal, b"interrupted 1")
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    wait_gone(processes, tmp_path)
+
+
+def test_the_program_reads_from_the_terminal(tmp_path: Path) -> None:
+    code = "print('ready', flush=True); print('got', input(), flush=True)"
+    with on_a_terminal(sys.executable, "-m", "kraft.deploy.cli", "run", *python(code)) as (pid, terminal):
+        read_until(terminal, b"ready")
+        os.write(terminal, b"line\n")
+        assert b"got line" in read_until(terminal, b"got line")
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_shell_can_run_it_in_a_pipeline(kraft: Command) -> None:
+    command = f"{sys.executable} -m kraft.deploy.cli run -- sh -c 'echo 3 apples' | tr a-z A-Z"
+    sh = shutil.which("sh")
+    assert sh is not None
+    done = subprocess.run([sh, "-c", command], capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
+    assert done.stdout == "3 APPLES\n"

@@ -1,0 +1,58 @@
+"""Records as JSON lines come back as they were."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraft.deploy.cli.output import CommandFailed
+from kraft.deploy.cli.records.json_lines import NewRecord, from_json, to_json
+from tests.deploy.cli.records.records import record
+
+some_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.encode)
+
+
+@given(some_bytes, some_bytes, st.lists(st.tuples(st.text(max_size=5), some_bytes), max_size=3).map(tuple))
+def test_every_record_survives_the_way_through_json(
+    key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
+) -> None:
+    shown = record(value, key, headers)
+    line = json.dumps(to_json(shown)).encode()
+    assert from_json(line) == NewRecord(value, key, headers, shown.partition, shown.timestamp_ms)
+
+
+def test_text_is_text_and_other_bytes_are_base64() -> None:
+    shown = to_json(record(b"\xff", "ü".encode(), (("h", b"\xff"),)))
+    assert (shown["key"], shown["value_base64"], shown["headers"]) == ("ü", "/w==", [["h", {"base64": "/w=="}]])
+    assert "value" not in shown
+
+
+def test_headers_may_be_an_object() -> None:
+    assert from_json(b'{"value": null, "headers": {"a": "1", "b": null}}').headers == (("a", b"1"), ("b", None))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("nonsense", "not a record as JSON"),
+        ("[" * 100_000, "not a record as JSON"),
+        ("[1]", "expected an object"),
+        ('{"valu": "x"}', "there is no field valu"),
+        ('{"value": 5}', "value is 5, expected text or null"),
+        ('{"value_base64": "%%%"}', "not a record as JSON"),
+        ('{"partition": "0"}', 'partition is "0", expected a whole number'),
+        ('{"timestamp_ms": true}', "expected a whole number"),
+        ('{"timestamp_ms": -2}', "expected milliseconds since 1970"),
+        ('{"timestamp_ms": 9223372036854775808}', "expected milliseconds since 1970"),
+        ('{"headers": [["a"]]}', "headers: expected"),
+        ('{"value": null, "headers": [["\\ud800", null]]}', "surrogates not allowed"),
+    ],
+)
+def test_a_line_that_is_no_record_says_why(line: str, expected: str) -> None:
+    with pytest.raises(CommandFailed, match="not a record as JSON") as failure:
+        from_json(line.encode())
+    assert expected in str(failure.value)
+    assert failure.value.code == 2

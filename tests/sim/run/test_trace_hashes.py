@@ -1,0 +1,23 @@
+"""Ten seeds are the runs that they were when their hashes were kept, on every Python that we support."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.sim.run.run import run_plan
+from tests.sim.run.trace_hashes import QUICK_SEEDS, SLOW_SEEDS, kept_hashes, plan_of
+
+SEEDS = (*QUICK_SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SLOW_SEEDS))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_is_the_run_that_it_was(seed: int) -> None:
+    plan = plan_of(seed)
+    result = run_plan(plan)
+    assert plan.faults
+    assert not result.findings
+    assert result.history, "no fault has happened"
+    assert result.counters["L10"] > 0, "nothing was read in the end"
+    assert result.trace_hash == kept_hashes()[str(seed)], (
+        "another run than before: if that is meant, `python -m tests.sim.run.trace_hashes` keeps the new ones"
+    )

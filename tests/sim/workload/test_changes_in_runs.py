@@ -1,0 +1,102 @@
+"""The clients of a run that change what it runs on: replicas move between directories, voters come and go."""
+
+from __future__ import annotations
+
+from kraft.sim.cluster.shape import ClusterShape, host_name
+from kraft.sim.nemesis.plan import (
+    ADD_VOTER,
+    ADMIN,
+    CHANGE_DIRECTORY,
+    DELETE_RECORDS,
+    DIRECTORY_MOVER,
+    EXTRA,
+    OVERRIDES,
+    PLAIN,
+    REMOVE_VOTER,
+    SEND,
+    SET_CONFIG,
+    TOPIC,
+    TRIMMER,
+    VOTER_CHANGER,
+    Fault,
+    Operation,
+    Plan,
+)
+from kraft.sim.run.run import ClusterRun, RunSettings
+from kraft.sim.world.filesystem import Directory
+
+SENDS = tuple(Operation(at_ms, SEND) for at_ms in range(0, 2_000, 20))
+
+
+def carry_out(plan: Plan) -> ClusterRun:
+    run = ClusterRun(plan.seed, RunSettings(plan=plan))
+    result = run.run()
+    assert not result.findings, result.findings[0]
+    return run
+
+
+def directories_with(run: ClusterRun, broker: int, log: str) -> list[str]:
+    """The log directories of this broker in which this log is."""
+    data = run.world.host(host_name(broker)).root.entries["data"]
+    assert isinstance(data, Directory)
+    root = data.entries[str(broker)]
+    assert isinstance(root, Directory)
+    return [name for name, entry in root.entries.items() if isinstance(entry, Directory) and log in entry.entries]
+
+
+def test_a_replica_is_moved_to_another_directory_and_back() -> None:
+    shape = ClusterShape(controllers=1, overrides=OVERRIDES, log_dirs=2)
+    there = [Operation(100 + 1_000 * which, CHANGE_DIRECTORY, 0, 3 * which) for which in (0, 1)]
+    for moves, due in ((there, "dir-b"), (there[::-1], "dir-a")):
+        work = {PLAIN: SENDS, DIRECTORY_MOVER: tuple(moves)}
+        run = carry_out(Plan(duration_ms=2_500, shape=shape, work=work))
+        topic = run.cluster.image.topics.get(TOPIC)
+        assert topic is not None
+        assert directories_with(run, topic.partition(0).replicas[0], f"{TOPIC}-0") == [due]
+
+
+def test_voters_come_and_go_while_a_controller_dies() -> None:
+    changes = (
+        Operation(100, REMOVE_VOTER, 0),
+        Operation(1_000, REMOVE_VOTER, 1),  # left out: two stay
+        Operation(2_000, ADD_VOTER, 0),
+    )
+    fault = Fault(at_ms=1_200, kind="kill", node=103, back_ms=300)
+    shape = ClusterShape(overrides=OVERRIDES, dynamic_voters=True)
+    run = carry_out(Plan(duration_ms=4_000, shape=shape, faults=(fault,), work={PLAIN: SENDS, VOTER_CHANGER: changes}))
+    told = [(done.text, done.outcome) for done in run.chronicle.operations if done.client == VOTER_CHANGER]
+    assert told == [("remove voter 101", "done"), ("remove voter 102", "left out"), ("add voter 101", "done")]
+    checks = {check.id: check.seen for check in run.cluster.watch.suite.checks.checks}
+    assert checks["R16"] >= 3 * len(shape.node_ids)
+
+
+def carry_out_deletions(*deletions: Operation) -> ClusterRun:
+    """Of an extra topic's partition that is written in batches of seven; broker 2 is down from 900 ms to 1,500."""
+    fault = Fault(at_ms=900, kind="kill", node=2, back_ms=600)
+    work = {
+        ADMIN: (Operation(0, SET_CONFIG),),  # what is not there is created
+        EXTRA: tuple(Operation(at_ms, SEND, 0, 10) for at_ms in range(200, 2_000, 100) for _ in range(7)),
+        TRIMMER: deletions,
+    }
+    shape = ClusterShape(controllers=1, overrides=OVERRIDES)
+    return carry_out(Plan(duration_ms=2_500, shape=shape, faults=(fault,), work=work))
+
+
+def begins_of(run: ClusterRun) -> set[int]:
+    """Where the replicas of the extra topic begin."""
+    (topic,) = (topic for topic in run.cluster.image.topics if topic.name.startswith("extra"))
+    return {run.cluster.begin_of(broker, topic.name, 0) for broker in topic.partition(0).replicas}
+
+
+def test_records_are_deleted_while_a_broker_is_down_and_it_hears_of_it() -> None:
+    run = carry_out_deletions(Operation(800, DELETE_RECORDS, 0, 4), Operation(1_200, DELETE_RECORDS, 0, 1))
+    outcomes = [told.outcome for told in run.chronicle.operations if told.client == TRIMMER]
+    assert outcomes[0] == "begins at 4"
+    (begin,) = begins_of(run)
+    assert begin > 4
+    assert outcomes[1:] == [f"begins at {begin}"]
+
+
+def test_a_broker_that_begins_anew_in_the_middle_of_a_batch_knows_no_epoch_before_that() -> None:
+    """It began its epoch at the batch, where there is nothing any more (D7)."""
+    assert begins_of(carry_out_deletions(Operation(1_400, DELETE_RECORDS, 0, 60))) == {60}

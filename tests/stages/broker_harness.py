@@ -1,0 +1,259 @@
+"""A broker without a cluster: real handlers, real frames, a given image. What would need a controller is not here."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kraft.broker.api.table import HANDLERS
+from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+from kraft.broker.node.broker import Broker
+from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.serving.dynamic_configs import DynamicConfigs
+from kraft.broker.serving.gates import Authorizer, Gates, Operation, Resource, ResourceType
+from kraft.broker.serving.metrics.metric_registry import Metrics
+from kraft.broker.serving.metrics.requests import register_request_metrics
+from kraft.broker.serving.session import Session
+from kraft.config import NodeConfig
+from kraft.control.features import SUPPORTED_FEATURES
+from kraft.image import ImageDelta, MetadataImage
+from kraft.image.image import EMPTY_IMAGE
+from kraft.seam import CloseReason, Seam
+from kraft.wire import messages
+from kraft.wire.api_keys import is_flexible, response_header_version
+from kraft.wire.budget import MemoryBudget
+from kraft.wire.request_meter import RequestMeter
+from kraft.wire.server import ServerConnection, ServerLimits
+
+CLUSTER_ID = "Some-cluster-id-1234AB"
+INCARNATION = UUID(int=0xABCDEF)
+
+PROPERTIES = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "101@localhost:9192",
+    "listeners": "PLAINTEXT://localhost:9092,OUTSIDE://localhost:9094",
+    "advertised.listeners": "PLAINTEXT://broker-1:9092,OUTSIDE://example.org:19094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "log.dirs": "/data",
+}
+
+
+class StillTransport:
+    """kraft.seam.Transport that leads nowhere: keeps what it was told."""
+
+    def __init__(self, listener: str = "PLAINTEXT") -> None:
+        self.listener = listener
+        self.peer_host = "192.0.2.7"
+        self.peer_principal: str | None = None
+        self.heard_ns = 0
+        self.closed_for: CloseReason | None = None
+        self.wakes = 0
+        self.turns = 0
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def wait_turn(self) -> None:
+        self.turns += 1
+
+    def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
+        self.closed_for = reason
+
+
+class Denying(Authorizer):
+    """Allows all but the pairs (operation, name) that it was given."""
+
+    def __init__(self, *denied: tuple[Operation, str]) -> None:
+        self.denied = set(denied)
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+        return (operation, resource.name) not in self.denied
+
+    def authorize_any(self, session: Session, operation: Operation, type: ResourceType) -> bool:
+        return (operation, "*") not in self.denied
+
+
+class ImageHolder:
+    """In the publisher's place: an image that tests set."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+
+
+class StillClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+
+class SecretTopic:
+    """The cluster's own log, which nobody may read."""
+
+    def may_read(self, session: object) -> bool:
+        return False
+
+
+class StillCheck:
+    """In the leader check's place: knows at once who is gone."""
+
+    def __init__(self, lost: set[int]) -> None:
+        self.lost = lost
+
+    def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
+        then(broker_ids & self.lost)
+
+
+class StillLifecycle:
+    """In the lifecycle's place: registered, as the images of the tests have broker 1."""
+
+    broker_epoch = 11
+
+
+class RecordingTopics:
+    """In auto-creation's place: which names were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def create(self, session: Session, names: list[str]) -> None:
+        self.asked += names
+
+
+class BrokerHarness:
+    """One broker, its dispatcher, and clients that speak frames."""
+
+    def __init__(
+        self,
+        image: MetadataImage = EMPTY_IMAGE,
+        *,
+        authorizer: Authorizer | None = None,
+        properties: dict[str, str] | None = None,
+        held: bool = False,
+        nursery: Any = None,
+    ) -> None:
+        """With a `nursery` the broker's tasks run in it; without, at once and to their end."""
+        config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
+        self.failures: list[BaseException] = []
+        self.clock = StillClock()
+        self.holder = ImageHolder(image)
+        self.broker = broker = Broker(
+            config,
+            Seam(clock=self.clock, random=None, network=None, disk=None),  # type: ignore[arg-type]
+            cluster_id=CLUSTER_ID,
+            incarnation_id=INCARNATION,
+            publisher=self.holder,  # type: ignore[arg-type]
+            metrics=Metrics(),
+            requests=RequestMeter(self.clock.monotonic_ns),
+            gates=Gates(MemoryBudget(1 << 28), authorizer=authorizer),
+            dynamic_configs=DynamicConfigs(config),
+            features=SUPPORTED_FEATURES,
+            start_task=self._start_task if nursery is None else nursery.start_soon,
+            fail=self.failures.append,
+        )
+        broker.lifecycle = StillLifecycle()  # type: ignore[assignment]
+        self.lost: set[int] = set()
+        broker.leader_check = StillCheck(self.lost)  # type: ignore[assignment]
+        broker.metadata_topic = SecretTopic()  # type: ignore[assignment]
+        broker.producer_ids = ProducerIds(
+            1, lambda: broker.broker_epoch, lambda message: broker.controller.request(message), broker.start_task
+        )
+        self.auto_topics = RecordingTopics()
+        broker.auto_topics = self.auto_topics  # type: ignore[assignment]
+        broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))
+        register_request_metrics(broker.requests, broker.metrics)
+        broker.dispatcher = Dispatcher(broker, HANDLERS, limits=ServerLimits())
+        if not held:
+            broker.dispatcher.release_requests()
+
+    def _start_task(self, function: Any, *arguments: Any) -> None:
+        """Tasks run at once, to their end: what they wait for here never suspends."""
+        task = function(*arguments)
+        try:
+            task.send(None)
+        except StopIteration:
+            return
+        raise AssertionError(f"{function} suspends")
+
+    def use_controller(self, controller: Any) -> None:
+        """Forwarded requests and those of the broker go to this."""
+        self.broker.controller = controller
+
+    def connect(self, listener: str = "PLAINTEXT") -> WireClient:
+        return WireClient(self.broker.dispatcher.accept, listener)
+
+    def ask(self, key: int, version: int, *, listener: str = "PLAINTEXT", **fields: Any) -> Any:
+        """One request on a new connection; gives the decoded response (newest class)."""
+        return self.connect(listener).ask(key, version, **fields)
+
+
+class WireClient:
+    """One connection, driven by hand as a driver would."""
+
+    def __init__(self, accept: Any, listener: str) -> None:
+        self.transport = StillTransport(listener)
+        self.connection: ServerConnection = accept(self.transport)
+        self._correlation = 0
+        self._pending: deque[tuple[int, int, int]] = deque()
+
+    def send_bytes(self, data: bytes) -> None:
+        """Hand bytes to the connection, as they come."""
+        while data:
+            space = self.connection.space()
+            if not len(space):
+                return
+            count = min(len(space), len(data))
+            space[:count] = data[:count]
+            self.connection.received(count)
+            self.take_turns()
+            data = data[count:]
+
+    def take_turns(self) -> None:
+        """Let the connection handle all that it has."""
+        while self.transport.turns:
+            self.transport.turns -= 1
+            self.connection.take_turn()
+
+    def send(self, key: int, version: int, body: bytes, *, client_id: str = "test") -> None:
+        self._correlation += 1
+        self._pending.append((key, version, self._correlation))
+        name = client_id.encode()
+        header = struct.pack(">hhih", key, version, self._correlation, len(name)) + name
+        if is_flexible(key, version):
+            header += b"\0"
+        self.send_bytes(struct.pack(">i", len(header) + len(body)) + header + body)
+
+    def received(self) -> bytes:
+        """All that is there to be sent; takes it."""
+        data = b"".join(bytes(chunk) for chunk in self.connection.output())  # type: ignore[arg-type]
+        self.connection.sent(len(data))
+        return data
+
+    def answers(self) -> list[bytes]:
+        """The bodies of the answers that are there, in order; checks the correlation ids."""
+        data, bodies = self.received(), []
+        while data:
+            (size,) = struct.unpack_from(">i", data)
+            frame, data = data[4 : 4 + size], data[4 + size :]
+            key, version, correlation = self._pending.popleft()
+            assert struct.unpack_from(">i", frame)[0] == correlation
+            bodies.append(frame[4 + response_header_version(key, version) :])
+        return bodies
+
+    def ask(self, key: int, version: int, **fields: Any) -> Any:
+        request = messages.build(messages.request_class(key), **fields)
+        self.send(key, version, messages.encode_request(key, version, request))
+        (body,) = self.answers()
+        return messages.decode_response(key, version, body)

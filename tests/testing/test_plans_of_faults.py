@@ -1,0 +1,366 @@
+"""Plans of faults, by hand and by seed, on simulated clusters and on real ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from kraft.deploy.launch.fault_client import FaultClient
+from kraft.sim.nemesis import on_clusters, plan
+from kraft.sim.nemesis.faults import FaultSettings
+from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, FaultRun, faults_of_seed
+from kraft.sim.nemesis.plan import HANG, Fault
+from kraft.sim.nemesis.swarm import draw_plan
+from kraft.sim.run.plan_file import Recorded, read_plan, write_plan
+from kraft.sim.shapes import ClusterError
+from kraft.sim.simulated_cluster import SimulatedCluster
+from kraft.testing import KafkaCluster
+from tests.testing.stage import SHAPE, Stage
+
+BY_HAND = (
+    Fault(at_ms=0, kind=plan.KILL, role=plan.A_LEADER, back_ms=300),
+    Fault(at_ms=100, kind=plan.KILL, lane=3, role=plan.SHRUNK_LEADER, pick=1, back_ms=200),
+    Fault(at_ms=0, kind="pause", lane=1, node=101, duration_ms=200),
+    Fault(at_ms=1_200, kind="cut", lane=1, node=2, other=3, duration_ms=700),
+    Fault(at_ms=1_300, kind=plan.CLEAN_STOP, lane=2, role=plan.ACTIVE_CONTROLLER, back_ms=50),
+    Fault(at_ms=2_500, kind="isolate", lane=2, node=1, duration_ms=300),
+    Fault(at_ms=2_800, kind="stumble", lane=3, node=3, amount=2, back_ms=50, duration_ms=50),
+)
+OF_THIS_SHAPE = 26
+"""A seed of `kraft sim` that draws a cluster of the stage's shape."""
+PATIENCE_MS = 60_000
+WRITTEN_MIN = 50
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes on a slow machine have the time that they need to stop, to start and to get a role."""
+    for name in ("MOMENT_MS_MAX", "STOP_MS_MAX", "READY_MS_MAX", "WHOLE_MS_MAX"):
+        monkeypatch.setattr(on_clusters, name, PATIENCE_MS)
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_schedule_by_hand_happens_in_both_worlds_and_a_producer_loses_nothing(stage: Stage) -> None:
+    written: list[bytes] = []
+
+    async def write(is_over: trio.Event) -> None:
+        async with stage.producer(delivery_timeout_ms=60_000) as producer:
+            while not is_over.is_set() or len(written) < WRITTEN_MIN:  # on a slow machine most of them afterwards
+                written.append(b"%d" % len(written))
+                await producer.send("orders", written[-1], partition=0)
+                await trio.sleep(0.01)
+
+    async def story(stage: Stage) -> None:
+        cluster, is_over = stage.cluster, trio.Event()
+        await stage.write(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, is_over)
+            history = await stage.carry_out(BY_HAND)
+            is_over.set()
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+        assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
+        done = " ".join(history)
+        assert done.count("kill of node") == 4, history
+        assert "node 101 is frozen for 200 ms" in done
+        assert "node 2 is cut off from [3] for 700 ms" in done
+        assert "node 101 is asked to stop" in done
+        assert "node 1 is cut off from [2, 3, 101] for 300 ms" in done
+        assert await stage.values() == [b"0", *written]
+
+    stage.play(story)
+
+
+def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: Stage) -> None:
+    async def refused(**wrong: object) -> str:
+        good = Fault(at_ms=0, kind=plan.KILL, node=1)
+        with pytest.raises(ClusterError) as problem:
+            await stage.carry_out([good, Fault(**{"at_ms": 1, "kind": "cut", "node": 1, "other": 2, **wrong})])
+        return str(problem.value)
+
+    async def story(stage: Stage) -> None:
+        assert "this cluster cannot have 'flap': it can have kill, clean stop" in await refused(kind="flap")
+        assert "nobody can tell here who is 'hero': roles are" in await refused(role="hero")
+        assert "there is no node 9: this cluster has 1, 2, 3, 101" in await refused(node=9)
+        assert "times are 0 ms or more" in await refused(at_ms=-1)
+        for wrong in ([1], Fault(at_ms=0, kind=plan.KILL, node=1)):
+            with pytest.raises(ClusterError, match=r"is a list of kraft\.sim\.nemesis\.plan\.Fault"):
+                await stage.carry_out(wrong)  # type: ignore[arg-type]
+        assert "names two nodes" in await refused(other=1)
+        assert "names two nodes" in await refused(node=0, role=plan.A_LEADER)
+        assert "has an amount" in await refused(kind=plan.SLOW_LINK)
+        assert "names the node that it hits, or a role" in await refused(kind=plan.KILL, node=0)
+        assert stage.cluster.is_running(1)
+
+    stage.play(story)
+
+
+def test_what_needs_another_world_is_refused_on_processes(real_cluster: KafkaCluster) -> None:
+    with pytest.raises(ClusterError, match="cannot have 'power loss'"):
+        real_cluster.carry_out([Fault(at_ms=0, kind=plan.POWER_LOSS, node=1)])
+    with pytest.raises(ClusterError, match="nobody can tell here who is 'uncommitted controller'"):
+        real_cluster.carry_out([Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER)])
+
+
+def test_a_seed_draws_what_each_cluster_can_have(real_cluster: KafkaCluster) -> None:
+    with SimulatedCluster(seed=1, **SHAPE) as simulated:
+        for cluster in (simulated, real_cluster):
+            found = [fault for seed in range(1, 60) for fault in faults_of_seed(cluster, seed, 10_000)]
+            assert {fault.kind for fault in found} == set(cluster.fault_kinds)
+            assert {fault.role for fault in found} == {"", *cluster.fault_roles}
+
+
+def test_the_faults_of_a_file_that_a_run_of_kraft_sim_left_happen_as_far_as_the_cluster_can_have_them(
+    stage: Stage, tmp_path: Path
+) -> None:
+    cluster = stage.cluster
+    left = draw_plan(OF_THIS_SHAPE, FaultSettings(duration_ms=3_000))
+    assert left.shape.node_ids == cluster.node_ids
+    write_plan(tmp_path / "plan.json", Recorded(left, trace_hash=""))
+    given = read_plan(tmp_path / "plan.json").plan.faults
+    roles = ("", *cluster.fault_roles)
+    kept = [fault for fault in given if fault.kind in cluster.fault_kinds and fault.role in roles]
+
+    async def story(stage: Stage) -> None:
+        with pytest.raises(ClusterError, match=r"cannot have|nobody can tell"):
+            await stage.carry_out(given)
+        assert await stage.carry_out(kept)
+
+    stage.play(story)
+
+
+def dialled(cluster: KafkaCluster, source: int, target: int) -> set[int]:
+    """The ports from which one node's process has connections to another's."""
+    tcp = {node: psutil.Process(cluster.pid(node)).net_connections("tcp") for node in (source, target)}
+    listens = {one.laddr.port for one in tcp[target] if one.status == psutil.CONN_LISTEN}
+    return {one.laddr.port for one in tcp[source] if one.raddr and one.raddr.port in listens}
+
+
+def wait_dialled_anew(cluster: KafkaCluster, old: set[int]) -> None:
+    """Until node 2 has connections to node 101 again, and none from these ports."""
+    cluster.wait_until(lambda: (now := dialled(cluster, 2, 101)) and not old & now)
+
+
+def test_a_reset_ends_the_connections_of_two_processes_which_dial_anew(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    seen: set[int] = set()
+    for _ in range(2):
+        real_cluster.wait_until(lambda: dialled(real_cluster, 2, 101))
+        seen |= dialled(real_cluster, 2, 101)
+        history = real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=2, other=101)])
+        assert [text.partition(": ")[2] for text in history] == ["reset of node 2 to node 101"]
+        wait_dialled_anew(real_cluster, seen)
+    assert all(not FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"] for node in (2, 101))
+
+
+def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    real_cluster.partition({2}, {101})
+    real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=101, other=2)])
+    for node in (2, 101):
+        (link,) = FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"]
+        assert link["policy"] == HANG
+    real_cluster.heal()
+
+
+def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
+    assert all(faults_of_seed(real_cluster, seed, 5_000) for seed in range(1, 41))
+
+
+def test_a_node_that_is_alone_has_no_faults_of_links() -> None:
+    for cluster in (KafkaCluster(), SimulatedCluster(seed=1, combined=1)):
+        found = {fault.kind for seed in range(1, 61) for fault in faults_of_seed(cluster, seed, 5_000)}
+        large = {plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT}
+        assert found == set(cluster.fault_kinds) - set(BETWEEN_NODES) - large
+        for kind in ("isolate", "cut"):
+            with pytest.raises(ClusterError, match=f"cannot have '{kind}': it can have kill"):
+                FaultRun(cluster, [Fault(at_ms=0, kind=kind, node=1, other=2)], lambda: 0)
+
+
+@pytest.mark.slow
+def test_what_a_seed_draws_happens_to_real_nodes_and_all_of_them_come_back() -> None:
+    with KafkaCluster(combined=3) as cluster:
+
+        async def story(stage: Stage) -> None:
+            await stage.write(10)
+            drawn = faults_of_seed(cluster, 3, 2_000)
+            assert {fault.kind for fault in drawn} >= {plan.KILL, plan.CLEAN_STOP}
+            history = await stage.carry_out(drawn)
+            assert len(history) >= len(drawn) - 1, history
+            assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
+            await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+            assert len(await stage.values()) == 10
+
+        Stage(cluster).play(story)
+
+
+# lanes side by side
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_node_comes_back_while_the_only_controller_is_frozen_in_another_lane(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    faults = [
+        Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=100),
+        Fault(at_ms=0, kind="pause", lane=1, node=101, duration_ms=1_000),
+    ]
+    before = time.monotonic()
+    real_cluster.carry_out(faults)
+    assert time.monotonic() - before < PATIENCE_MS / 1000
+    assert all(real_cluster.is_running(node) and not real_cluster.is_paused(node) for node in real_cluster.node_ids)
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_stop_that_hangs_holds_up_nobody(stage: Stage) -> None:
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        faults = [
+            Fault(at_ms=0, kind="pause", node=101, duration_ms=1_000),
+            Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1),
+        ]
+        before = trio.current_time()
+        history = await stage.carry_out(faults)
+        assert trio.current_time() - before < PATIENCE_MS / 1000
+        assert not any("is killed" in line for line in history), history
+        assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
+
+    stage.play(story)
+
+
+def test_a_node_that_does_not_stop_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_clusters, "STOP_MS_MAX", 300)
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1)
+        faults = [
+            Fault(at_ms=0, kind="pause", node=101, duration_ms=1_500),
+            Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1),
+        ]
+        history = await stage.carry_out(faults)
+        assert "node 1 has not stopped and is killed" in history[-1]
+        assert stage.cluster.is_running(1)
+
+    stage.play(story)
+
+
+def test_a_node_that_stumbles_is_killed_while_it_starts(
+    real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_cluster.reset()
+    kill, found = real_cluster._kill, []
+
+    def look_and_kill(node: int) -> None:
+        found.append(real_cluster._status(node).state)
+        kill(node)
+
+    monkeypatch.setattr(real_cluster, "_kill", look_and_kill)
+    real_cluster.carry_out([Fault(at_ms=0, kind="stumble", node=1, amount=3)])
+    assert found == ["ready", "starting", "starting"]
+    assert real_cluster._status(1).state == "ready"
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_node_that_is_cut_off_while_it_starts_does_not_reach_the_others(
+    real_cluster: KafkaCluster, is_followed: bool
+) -> None:
+    """Also if nobody follows its start and could tell it on the way."""
+
+    async def story(stage: Stage) -> None:
+        cluster = stage.cluster
+        await stage.write(1)
+        follower = stage.follower()
+        others = set(cluster.broker_ids) - {follower}
+        cluster.kill(follower)
+        async with stage.producer() as producer:
+            await producer.send("orders", b"what it misses", partition=0)
+            await stage.wait_until(lambda: cluster.isr("orders") == sorted(others))
+        cluster.start(follower, until_ready=False)
+        if is_followed:
+            assert not cluster.follow_start(follower)
+        cluster.partition({follower}, others)
+        if is_followed:
+            await stage.wait_until(lambda: cluster.follow_start(follower))
+        await trio.sleep(2)  # it would be back in sync long since
+        assert follower not in cluster.isr("orders")
+        cluster.heal()
+        await stage.wait_until(lambda: cluster.follow_start(follower))
+        await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
+
+    real_cluster.reset()
+    Stage(real_cluster).play(story)
+
+
+def test_nodes_that_need_each_other_are_mended_together() -> None:
+    with KafkaCluster(combined=2) as cluster:
+        for node in cluster.node_ids:
+            cluster.kill(node)
+        cluster.mend()
+        assert all(cluster.follow_start(node) for node in cluster.node_ids)
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_rolling_restart_takes_one_node_after_the_other_and_keeps_what_is_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(stage: Stage) -> None:
+        cluster, is_over, written = stage.cluster, trio.Event(), [b"0"]
+        await stage.write(1)
+        down: list[list[int]] = []
+
+        def watch(stop: Callable[[int], None], node: int) -> None:
+            down.append([other for other in cluster.node_ids if not cluster.is_running(other)])
+            if isinstance(cluster, SimulatedCluster):  # on a slow machine a replica may fall behind just now
+                assert cluster.isr("orders") == [1, 2, 3], node
+            stop(node)
+
+        monkeypatch.setattr(cluster, "_stop", partial(watch, cluster._stop))
+
+        async def roll() -> None:
+            history = await stage.carry_out([Fault(at_ms=0, kind=plan.ROLLING, back_ms=100)])
+            expected = [f"node {node} is asked to stop, and starts again" for node in cluster.node_ids]
+            assert [line.partition(": ")[2] for line in history] == expected
+            is_over.set()
+
+        async with trio.open_nursery() as nursery, stage.producer(delivery_timeout_ms=60_000) as producer:
+            nursery.start_soon(roll)
+            while not is_over.is_set():
+                written.append(b"%d" % len(written))
+                await producer.send("orders", written[-1], partition=0)
+                await trio.sleep(0.01)
+        assert down == [[]] * len(cluster.node_ids)
+        await stage.wait_until(cluster.is_whole)
+        assert await stage.values() == written
+
+    stage.play(story)
+
+
+def test_a_rolling_restart_waits_for_a_cluster_that_is_not_whole_and_gives_up_in_the_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_clusters, "WHOLE_MS_MAX", 500)
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1)
+        stage.cluster.kill(2)
+        (line,) = await stage.carry_out([Fault(at_ms=0, kind=plan.ROLLING)])
+        assert "the rolling restart is given up at node 101" in line
+        assert not stage.cluster.is_whole()
+        stage.cluster.start(2)
+        await stage.wait_until(stage.cluster.is_whole)
+
+    stage.play(story)
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_cluster_is_rolled_by_a_verb(real_cluster: KafkaCluster) -> None:
+    real_cluster.reset()
+    pids = {node: real_cluster.pid(node) for node in real_cluster.node_ids}
+    assert len(real_cluster.rolling_restart()) == len(pids)
+    assert all(real_cluster.pid(node) not in (pid, None) for node, pid in pids.items())
+    with SimulatedCluster(seed=3, **SHAPE) as simulated:
+        assert len(simulated.run(simulated.rolling_restart)) == len(pids)
