@@ -13,9 +13,9 @@ import kraft
 BROKER = Path(kraft.__file__).parent / "broker"
 HANDLERS = "api"
 ASSEMBLIES = frozenset({"broker", "broker_node"})
-REQUESTS = frozenset({"dispatch", "request_partitions", "fetching", "producing"})
+REQUESTS = frozenset({"dispatch", "request_partitions"})
 """What a handler's work on one request consists of, wherever it is kept."""
-MADE_OF_THE_WHOLE = frozenset({"node"})
+MADE_OF_THE_WHOLE = frozenset({"node_metrics"})
 """Registers the metrics of all parts."""
 
 
