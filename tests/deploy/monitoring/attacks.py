@@ -1,10 +1,13 @@
-"""Faults that clients make: requests without end, and requests that never end."""
+"""Faults that clients make, requests without end and requests that never end, and one that a crowded machine makes."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -17,6 +20,8 @@ LONG = 6_000
 """Names in a request that comes in several reads."""
 LARGE_BYTES, SMALL_BYTES, SMALL_ONES = 100_000_000, 2_000_000, 29
 """Of requests, that make 94 % of a node's memory for requests."""
+PAUSE_SECONDS, RUN_SECONDS = 0.04, 0.16
+"""Of a process that loses the processor: twice a step that counts as long, five times a second."""
 
 
 def metadata_request() -> bytes:
@@ -51,6 +56,27 @@ def requests_without_end(port: int) -> Iterator[None]:
                 threading.Thread(target=work, args=(stream,), daemon=True).start()
         stack.callback(ended.set)
         yield
+
+
+@contextmanager
+def processor_taken_away(pid: int) -> Iterator[None]:
+    """The process is stopped for a moment again and again, as by a machine with too few processors, until the block
+    ends."""
+    ended = threading.Event()
+
+    def take() -> None:
+        while not ended.wait(RUN_SECONDS):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(PAUSE_SECONDS)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.monitoring.attacks import halves_of_requests, requests_without_end
+from tests.deploy.monitoring.attacks import halves_of_requests, processor_taken_away, requests_without_end
 from tests.deploy.monitoring.observed import observed
 from tests.deploy.monitoring.small_disk import SmallDisk
 from tests.stages.ports import hold_ports
@@ -22,7 +22,9 @@ def test_alerts_fire_while_clients_take_the_whole_event_loop(tmp_path: Path) -> 
         one.kraft.run("topics", "create", "orders", "--partitions", "100", "--replication-factor", "1")
         one.wait_quiet()
         with requests_without_end(one.broker_port):
-            one.wait_firing("KafkaLoopBusy", "KafkaLongLoopSteps")
+            one.wait_firing("KafkaLoopBusy")
+            with processor_taken_away(one.pid(1)):
+                one.wait_firing("KafkaLongLoopSteps")
         one.wait_quiet()
 
 
