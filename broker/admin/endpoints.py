@@ -1,8 +1,8 @@
 """The pages of the admin listener: a table from path to the function that answers.
 
-A probe of life never depends on other nodes, or one lost controller restarts a whole cluster. Nothing here changes
-anything, and no page holds a secret. Where there is a token, probes need none: what restarts nodes knows no secrets.
-Paths under /v1 are those of Strimzi's agent.
+A liveness probe never depends on other nodes, or one lost controller would restart a whole cluster. No page changes
+anything or shows a secret. Probes need no token: a supervisor that restarts nodes knows no secrets. Paths under /v1 are
+those of Strimzi's agent.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from kraft.broker.serving.metrics.text import text_in_steps
 from kraft.wire.http import HttpAnswer, HttpRequest, text_answer
 
 if TYPE_CHECKING:
-    from kraft.broker.node.serve import Node
+    from kraft.broker.admin.node_view import NodeView
     from kraft.seam import ListenerStats
 
 JSON = "application/json"
 PROBES = frozenset({"/live", "/ready", "/v1/ready"})
-"""Answered without a token, and on each connection that is read: a node must not be restarted for the number of those
-who look at it."""
+"""Answered without a token, and on every connection that is read: many open connections must not get a node
+restarted."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What `answer` needs: the node, why it is not ready (None if it is), the version of this package, and where
-    requests without the token are counted."""
+    """The pages of one node. `not_ready()` is why the node should get no work, None if it should; `stats` counts the
+    requests without the token."""
 
-    node: Node
+    node: NodeView
     not_ready: Callable[[], str | None]
-    version: Callable[[], str]
     stats: ListenerStats
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
-        """The page of a path, 404 if there is none, 401 for one that needs a token that the request has not."""
+        """Return the page of the request's path. 404 if there is none, 401 if it needs a token that is missing."""
         if not self._may(request):
             self.stats.authentications_failed += 1
             return text_answer(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer, with kraft.admin.token")
@@ -64,7 +63,7 @@ class Pages:
         return scheme.lower() == "bearer" and compare_digest(given.strip().encode(), token.encode())
 
     def _live(self, request: HttpRequest) -> HttpAnswer:
-        """The loop that would stand still is the one that answers."""
+        """The answer itself is the proof: a blocked event loop would not send it."""
         return _json(HTTPStatus.OK, {"live": True})
 
     def _ready(self, request: HttpRequest) -> HttpAnswer:
@@ -81,14 +80,14 @@ class Pages:
         broker = self.node.broker
         if broker is None:
             return text_answer(HTTPStatus.NOT_FOUND, "this node is no broker")
-        return _json(HTTPStatus.OK, {"brokerState": int(broker.broker.lifecycle.state)})
+        return _json(HTTPStatus.OK, {"brokerState": broker.state()})
 
     def _info(self, request: HttpRequest) -> HttpAnswer:
         config = self.node.config
         row = {
             "node": config.node_id,
-            "cluster": self.node.identity.cluster_id,
-            "version": self.version(),
+            "cluster": self.node.cluster_id,
+            "version": self.node.version(),
             "roles": sorted(config.roles),
         }
         return _json(HTTPStatus.OK, row)
@@ -103,7 +102,7 @@ class Pages:
 
 
 def answer_above_maximum(pages: Pages, connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
-    """What a connection above the maximum gets: the answer to a probe, and 503 to all else."""
+    """Return how a connection above the maximum is answered: probes as usual, everything else with 503."""
     text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
 
     def answer(request: HttpRequest) -> HttpAnswer:

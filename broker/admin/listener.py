@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -14,7 +13,7 @@ from kraft.seam import Address, Binding, CloseReason, Seam, Transport
 
 if TYPE_CHECKING:
     from kraft.broker.admin.endpoints import Pages
-    from kraft.broker.node.serve import Node
+    from kraft.broker.admin.node_view import NodeView
     from kraft.wire.http import HttpConnection
 
 log = structlog.get_logger("kraft.node")
@@ -22,30 +21,30 @@ log = structlog.get_logger("kraft.node")
 SETTLED = frozenset({"leader", "follower", "observer"})
 """A voter in any other state of the quorum has lost its leader."""
 LOOK_MS = 500
-"""Between two looks at idle connections and at how far the metadata are replayed."""
+"""Between two checks of idle connections and of the replayed metadata."""
 LAG_MS_MAX = 1_000
-"""A node that has not replayed all that is committed for longer than this is not ready."""
+"""A node whose replayed metadata lag behind the committed ones for longer than this is not ready."""
 ABOVE_MAX = 16
-"""Connections above the maximum that are still read, for probes and to be told 503; further ones are closed at once."""
+"""Connections above the maximum that are still read, to answer probes, and other requests with 503. Further ones are
+closed at once."""
 ABOVE_IDLE_MS = 5_000
-"""They end sooner when they are idle, so that probes find room."""
+"""Idle time after which such a connection ends, so that probes find room."""
 
 
 class AdminListener:
-    """Bound when it is made. AddressInUse names the port."""
+    """The listener of one node. The constructor binds it; AddressInUse names the port."""
 
-    def __init__(self, node: Node, seam: Seam, version: Callable[[], str]) -> None:
+    def __init__(self, node: NodeView, seam: Seam) -> None:
         config = node.config
         self._node = node
         self._clock = seam.clock
         self._connections: dict[HttpConnection, int] = {}
-        """Each that is open → after how many ms without a move it ends."""
+        """Open connection → idle time in ms after which it ends."""
         self._connections_max = config.integer("kraft.admin.connections.max")
         self._head_bytes_max = config.integer("kraft.admin.head.bytes.max")
         self._idle_ms = config.integer("kraft.admin.idle.ms")
         self._replayed_ms = self._clock.monotonic_ms()
-        """When all that is committed was last seen to be replayed."""
-        self._version = version
+        """When the replayed metadata were last seen to reach the high watermark."""
         self._pages: Pages | None = None
         binding = Binding(LISTENER, Address(*admin_address(config)), admin_tls(config))
         self._bound = seam.network.serve(binding, self._accept)
@@ -57,12 +56,12 @@ class AdminListener:
         return self._bound.address
 
     def not_ready(self) -> str | None:
-        """Why the node should get no work; None if it should. A broker goes on to serve while there is no controller;
-        then it stays ready, or a cluster without controllers would lose its brokers too."""
-        if self._node.is_stopping:
+        """Return why the node should get no work; None if it should. A broker that serves without a controller stays
+        ready, or a cluster without controllers would lose its brokers too."""
+        if self._node.is_stopping():
             return "the node is stopping"
         reason = self._controller_not_ready() if self._node.config.is_controller else None
-        return reason or (self._broker_not_ready() if self._node.config.is_broker else None)
+        return reason or (self._node.broker.not_ready() if self._node.broker is not None else None)
 
     def _controller_not_ready(self) -> str | None:
         node = self._node
@@ -77,21 +76,8 @@ class AdminListener:
             return f"the metadata are replayed to {node.publisher.image.offset} of {node.quorum.high_watermark}"
         return None
 
-    def _broker_not_ready(self) -> str | None:
-        from kraft.broker.node.lifecycle import BrokerState  # a controller alone has none of the broker's modules
-
-        assert self._node.broker is not None
-        broker = self._node.broker.broker
-        state = broker.lifecycle.state
-        if state is not BrokerState.RUNNING:
-            return f"the broker's state is {state.name}"
-        registration = self._node.publisher.image.brokers.get(broker.node_id)
-        if registration is None or registration.broker_epoch != broker.lifecycle.broker_epoch:
-            return "the broker is not registered"
-        return "the broker is fenced" if registration.fenced else None
-
     async def run(self) -> None:
-        """End idle connections, and look at the replay, until cancelled."""
+        """End idle connections, and check the replayed metadata, until cancelled."""
         while True:
             await self._clock.sleep_ms(LOOK_MS)
             self._look_at_replay()
@@ -100,7 +86,7 @@ class AdminListener:
                 connection.transport.close(CloseReason.IDLE)
 
     def close(self) -> None:
-        """Accept no more. The connections end with the seam, so that a node that stops still says so."""
+        """Accept no more connections. The open ones end with the seam, so that a stopping node still reports it."""
         self._bound.close()
 
     def _look_at_replay(self) -> None:
@@ -108,12 +94,13 @@ class AdminListener:
             self._replayed_ms = self._clock.monotonic_ms()
 
     def _accept(self, transport: Transport) -> HttpConnection:
-        """The first connection imports HTTP: a node starts sooner without it, and is smaller if nobody asks."""
+        """Accept a connection. The first one imports HTTP, so that a node without connections starts sooner and is
+        smaller."""
         from kraft.broker.admin.endpoints import Pages, answer_above_maximum
         from kraft.wire.http import HttpConnection
 
         if self._pages is None:
-            self._pages = Pages(self._node, self.not_ready, self._version, self._stats)
+            self._pages = Pages(self._node, self.not_ready, self._stats)
         is_full = len(self._connections) >= self._connections_max
         connection = HttpConnection(
             transport,

@@ -36,11 +36,11 @@ RETRY_BACKOFF_MS_MAX = 500
 SHUTDOWN_HEARTBEAT_MS = 10
 """Between the heartbeats of a controlled shutdown, while partitions are moved away."""
 FENCED_HEARTBEAT_MS = 50
-"""Between heartbeats that ask to be unfenced, as long as the controller says no."""
+"""Time between heartbeats that ask to be unfenced, while the controller refuses."""
 LOG_ENDS_HEARTBEAT_MS = 100
-"""Between heartbeats that tell how far logs reach, while there is more to tell than fits into one."""
+"""Time between heartbeats that report log ends, while more are left than fit into one."""
 SHUTDOWN_UNREACHABLE_MS = 2_000
-"""A controlled shutdown is given up when no controller has answered for so long."""
+"""Time without an answer of any controller after which a controlled shutdown is given up."""
 
 
 class BrokerState(IntEnum):
@@ -88,7 +88,7 @@ class BrokerLifecycle:
         self.may_shut_down = trio.Event()
         self._loaded = False
         self._applied_offset = -1
-        """Of the newest image whose roles are taken."""
+        """Offset of the newest image whose roles are all applied."""
         self._wants_shutdown = False
         self._offline_directories: set[UUID] = set()
         self._leaving: set[int] = set()
@@ -100,8 +100,17 @@ class BrokerLifecycle:
 
     @property
     def is_unregistered(self) -> bool:
-        """Whether the controller says that this incarnation is not, or no longer, registered."""
+        """Whether the controller reports that this incarnation is not registered (any more)."""
         return self._refusal is ErrorCode.STALE_BROKER_EPOCH
+
+    def not_ready(self) -> str | None:
+        """Return why the broker should get no work, or None: it runs, is registered and is unfenced."""
+        if self.state is not BrokerState.RUNNING:
+            return f"the broker's state is {self.state.name}"
+        registration = self._newest_image().brokers.get(self._node_id)
+        if registration is None or registration.broker_epoch != self.broker_epoch:
+            return "the broker is not registered"
+        return "the broker is fenced" if registration.fenced else None
 
     # what happens around it
 
@@ -115,7 +124,7 @@ class BrokerLifecycle:
             else:
                 self._leaving.discard(broker_id)
         if self._leaving:
-            self._dirty.set()  # their controlled shutdown ends when every broker has told that it has seen it
+            self._dirty.set()  # their controlled shutdown ends once every broker has reported that it has seen it
         if delta is not None:
             self._log_ends.published(image, delta)
         own = image.brokers.get(self._node_id)
@@ -124,7 +133,7 @@ class BrokerLifecycle:
         self.caught_up.set()
         if own.fenced and self.state is BrokerState.RUNNING:
             log.warning("broker was fenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
-            self._dirty.set()  # we live: say so
+            self._dirty.set()  # report that we are alive
         if not own.fenced and not self.unfenced.is_set():
             self.state = BrokerState.RUNNING
             self.unfenced.set()
@@ -143,17 +152,18 @@ class BrokerLifecycle:
         self._dirty.set()
 
     def _tell(self) -> None:
-        """There is something to say before the next interval."""
+        """Send a heartbeat before the next interval."""
         self._dirty.set()
 
     def directory_went_offline(self, directory: str, directory_id: UUID, why: str) -> None:
-        """Tell the controller, so that other brokers take over what was there."""
+        """Report the directory to the controller, so that other brokers lead its partitions."""
         self._offline_directories.add(directory_id)
         self._dirty.set()
 
     async def controlled_shutdown(self, *, timeout_ms: int) -> bool:
-        """Hand everything over. True once the controller says that nothing depends on this broker any more; False if
-        it could not be reached, does not know this broker, or took too long."""
+        """Hand all leaderships over. Return True once the controller reports that nothing depends on this broker any
+        more. Return False if no controller could be reached, if it does not know this broker, or if it took too long.
+        """
         if not self.registered.is_set():
             return False
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -192,7 +202,8 @@ class BrokerLifecycle:
             await self._clock.wait_at_most(self._dirty, pause_ms)
 
     def heartbeat(self) -> HeartbeatRequest:
-        """What is to be told now; also the greeting on a new connection to a controller."""
+        """Return the heartbeat with everything that is to be reported now. It is also the first request on a new
+        connection to a controller."""
         log_ends, log_epochs = self._log_ends.told()
         return HeartbeatRequest(
             broker_id=self._node_id,

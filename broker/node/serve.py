@@ -32,6 +32,7 @@ from kraft.wire.request_meter import RequestMeter
 
 if TYPE_CHECKING:
     from kraft.broker.admin.listener import AdminListener
+    from kraft.broker.admin.node_view import NodeView
     from kraft.broker.node.broker_node import BrokerNode
     from kraft.node.reply_faults import ReplyFaults
     from kraft.wire.reply_policy import ReplyPolicy
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.node")
 
 MEMORY_BUDGET_BYTES = 160 * 1024 * 1024
-"""For frames, fetch buffers and decompression of one process, unless queued.max.request.bytes says more. Above 4/3 of
-the largest frame, which keeps the bound strict."""
+"""Bytes for frames, fetch buffers and decompression of one process, unless queued.max.request.bytes is larger. It is
+above 4/3 of the largest frame, which keeps the bound strict."""
 
 HOUSEKEEPING_MS = 1_000
 
@@ -48,7 +49,7 @@ HOSTS_LOGGED_MAX = 5
 
 
 def no_version() -> str:
-    """Of a node that is no process of its own."""
+    """The version of a node that has no process of its own."""
     return "unknown"
 
 
@@ -68,7 +69,7 @@ def log_slow_request(name: str, parts: dict[str, float]) -> None:
 
 
 class Node:
-    """A running node, as whoever started it sees it."""
+    """A running node, as its starter sees it."""
 
     def __init__(
         self,
@@ -101,10 +102,6 @@ class Node:
         self._stop = trio.Event()
         self._failure: BaseException | None = None
         self._scope = trio.CancelScope()
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stop.is_set()
 
     def request_stop(self) -> None:
         """Stop in order; `serve` returns when that is done."""
@@ -154,7 +151,22 @@ class Node:
         if self.config.string("kraft.admin.listener"):
             from kraft.broker.admin.listener import AdminListener  # only nodes that have one need HTTP
 
-            self.admin = AdminListener(self, self._seam, self._version)
+            self.admin = AdminListener(self._admin_view(), self._seam)
+
+    def _admin_view(self) -> NodeView:
+        from kraft.broker.admin.node_view import BrokerView, NodeView
+
+        lifecycle = None if self.broker is None else self.broker.broker.lifecycle
+        return NodeView(
+            self.config,
+            self.identity.cluster_id,
+            self.metrics,
+            self.quorum,
+            self.publisher,
+            is_stopping=self._stop.is_set,
+            version=self._version,
+            broker=None if lifecycle is None else BrokerView(lambda: int(lifecycle.state), lifecycle.not_ready),
+        )
 
     async def _start(self, nursery: trio.Nursery) -> None:
         if self._faults is not None:
@@ -195,7 +207,8 @@ class Node:
             self.admin.close()
 
     async def _housekeeping(self) -> None:
-        """Give back what idle connections hold, end those that hold memory others wait for, log what was counted."""
+        """Release memory of idle connections, end connections that hold memory which others wait for, and log what was
+        counted."""
         memory, clock = self.gates.memory, self._seam.clock
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
@@ -230,9 +243,8 @@ async def serve(
     """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
 
     Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
-    With `replies`, requests pass this policy, which whoever holds it may change while the node runs. `version` gives
-    that of this package, for the admin listener.
-    """
+    With `replies`, requests pass this policy, which the caller may change while the node runs. `version` returns the
+    version of this package, for the admin listener."""
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)
     identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
@@ -252,7 +264,8 @@ def _faults(replies: ReplyPolicy, seam: Seam) -> ReplyFaults:
 
 
 def _cause(group: BaseExceptionGroup) -> BaseException:
-    """What ended the node, out of the group that its tasks left: a broken invariant first, else the first error."""
+    """Return the error that ended the node, out of the group that its tasks left: a broken invariant first, else the
+    first error."""
     leaves: list[BaseException] = []
     groups: list[BaseException] = [group]
     while groups:
