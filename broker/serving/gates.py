@@ -96,7 +96,6 @@ class QuotaKind(Enum):
 
     PRODUCE_BYTES = "Produce"
     FETCH_BYTES = "Fetch"
-    REQUEST_NANOSECONDS = "Request"
     CONTROLLER_MUTATIONS = "ControllerMutation"
 
 

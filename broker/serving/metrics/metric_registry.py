@@ -14,15 +14,11 @@ from enum import Enum
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kraft.broker.serving.metrics.text import text_in_steps
 from kraft.seam import require
 from kraft.seam.measures import Histogram
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-    from prometheus_client.registry import CollectorRegistry
 
 Tags = tuple[tuple[str, str], ...]
 Gauge = Callable[[], float]
@@ -36,10 +32,6 @@ class Kind(Enum):
     GAUGE = "gauge"
     HISTOGRAM = "summary"
     INFO = "info"
-
-
-SUFFIXES = MappingProxyType({Kind.COUNTER: "_total", Kind.INFO: "_info"})
-"""Of the names of samples; a histogram has several."""
 
 
 class MetricName(NamedTuple):
@@ -199,11 +191,6 @@ class Metrics:
 
     # reading
 
-    @property
-    def families(self) -> Iterable[Family]:
-        """Every name that is registered."""
-        return self._families.values()
-
     def families_shown(self, *, partitions: bool) -> Iterator[Family]:
         """Every name; those with a member per partition only with `partitions`."""
         return (family for family in self._families.values() if partitions or not family.is_on_demand)
@@ -230,34 +217,6 @@ class Metrics:
                 return value.count if isinstance(value, Histogram) else value
         return None
 
-    def collect(self, *, partitions: bool = False) -> Iterator[Metric]:
-        """One prometheus-client family per name that has members; with `partitions`, also those per partition."""
-        from prometheus_client.core import Metric
-
-        self._look()
-        for family in self.families_shown(partitions=partitions):
-            name = family.prometheus
-            shown = Metric(name, family.name.mbean, family.kind.value)
-            for tags, value in family.members():
-                labels = dict(tags)
-                if isinstance(value, Histogram):
-                    for share, percentile in value.percentiles().items():
-                        shown.add_sample(name, labels | {"quantile": share}, percentile)
-                    shown.add_sample(name + "_count", labels, value.count)
-                    shown.add_sample(name + "_sum", labels, value.total)
-                else:
-                    shown.add_sample(name + SUFFIXES.get(family.kind, ""), labels, value)
-            if shown.samples:
-                yield shown
-
-    def registry(self, *, partitions: bool = False) -> CollectorRegistry:
-        """A prometheus-client registry with this one as its only collector."""
-        from prometheus_client.registry import CollectorRegistry
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self, partitions=partitions))
-        return registry
-
     def exposition(self, *, partitions: bool = False) -> bytes:
         """The text that a Prometheus server scrapes; see `text_in_steps` for how to share the loop meanwhile."""
         return "".join(text_in_steps(self, partitions=partitions)).encode()
@@ -265,17 +224,6 @@ class Metrics:
     def _look(self) -> None:
         for _ in self.look_in_steps():
             pass
-
-
-class _Collector:
-    """prometheus-client's collector interface, whose `collect` takes no argument."""
-
-    def __init__(self, metrics: Metrics, *, partitions: bool) -> None:
-        self._metrics = metrics
-        self._partitions = partitions
-
-    def collect(self) -> Iterator[Metric]:
-        return self._metrics.collect(partitions=self._partitions)
 
 
 def _tags(labels: dict[str, str]) -> Tags:

@@ -23,7 +23,7 @@ def rows(where: Where) -> dict[tuple[str, str, str], Row]:
 
 
 def check(metrics: Metrics, where: Where) -> None:
-    shown = {(family.name.group, family.name.type, family.name.name): family for family in metrics.families}
+    shown = {(family.name.group, family.name.type, family.name.name): family for family in metrics._families.values()}
     expected = rows(where)
     assert sorted(shown.keys() - expected.keys()) == [], "not in the table"
     assert sorted(expected.keys() - shown.keys()) == [], "not on the node"
