@@ -1,8 +1,8 @@
 """APIs of features that this cluster does not have, answered as Kafka answers them where the feature is off.
 
-They are advertised, as Kafka's are. Without them a client reports an old broker, or (librdkafka's consumer with
-group.protocol=consumer) nothing at all. The answer names the feature where the message has room for a text. The log
-says once per client and minute what is missing.
+They are advertised, as Kafka's are. Without them a client reports an old broker, or nothing at all (librdkafka's
+consumer with group.protocol=consumer). The answer names the feature where the message has room for a text. The broker
+logs what is missing, once per client and minute.
 Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener, group.version 0), TransactionCoordinator.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.gates import Gates, Operation, Resource, ResourceType
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
@@ -20,7 +20,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.node.log_limit import LogLimit
 
 log = structlog.get_logger("kraft.broker.absent_features")
 
@@ -45,9 +45,9 @@ TRANSACTION_STATES = frozenset(
 )
 
 
-def warn(broker: Broker, session: Session, event: str, missing: str) -> None:
+def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> None:
     """Log what the client asked for and what is missing, once per client and minute."""
-    broker.log_limit.warning(
+    log_limit.warning(
         log,
         event,
         client=f"{session.client_address} {session.client_id}",
@@ -61,72 +61,72 @@ def warn(broker: Broker, session: Session, event: str, missing: str) -> None:
 # ACLs
 
 
-def handle_describe_acls(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """Needs DESCRIBE on the cluster."""
     read(request)
     error, text = ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER} on the broker: {NO_ACLS}"
-    if not broker.gates.authorize_cluster(session, Operation.DESCRIBE):
+    if not gates.authorize_cluster(session, Operation.DESCRIBE):
         error, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ""
     else:
-        warn(broker, session, "a client asks for ACLs", NO_ACLS)
+        warn(log_limit, session, "a client asks for ACLs", NO_ACLS)
     answer(request, respond(ApiKey.DESCRIBE_ACLS, error_code=error, error_message=text or None))
 
 
-def handle_create_acls(broker: Broker, request: Request, session: Session) -> None:
+def handle_create_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """Refuse each ACL. Needs ALTER on the cluster."""
-    error, text = _acl_refusal(broker, session)
+    error, text = _acl_refusal(gates, log_limit, session)
     row = part(ApiKey.CREATE_ACLS, "AclCreationResult")
     rows = [row(error_code=error, error_message=text) for _ in read(request).creations]
     answer(request, respond(ApiKey.CREATE_ACLS, results=rows))
 
 
-def handle_delete_acls(broker: Broker, request: Request, session: Session) -> None:
+def handle_delete_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """Refuse each filter. Needs ALTER on the cluster."""
-    error, text = _acl_refusal(broker, session)
+    error, text = _acl_refusal(gates, log_limit, session)
     row = part(ApiKey.DELETE_ACLS, "DeleteAclsFilterResult")
     rows = [row(error_code=error, error_message=text) for _ in read(request).filters]
     answer(request, respond(ApiKey.DELETE_ACLS, filter_results=rows))
 
 
-def _acl_refusal(broker: Broker, session: Session) -> tuple[ErrorCode, str | None]:
-    if not broker.gates.authorize_cluster(session, Operation.ALTER):
+def _acl_refusal(gates: Gates, log_limit: LogLimit, session: Session) -> tuple[ErrorCode, str | None]:
+    if not gates.authorize_cluster(session, Operation.ALTER):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
-    warn(broker, session, "a client changes ACLs", NO_ACLS)
+    warn(log_limit, session, "a client changes ACLs", NO_ACLS)
     return ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}. {NO_ACLS[0].upper()}{NO_ACLS[1:]}"
 
 
 # SASL
 
 
-def handle_sasl_handshake(broker: Broker, request: Request, session: Session) -> None:
+def handle_sasl_handshake(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """A client that is configured for SASL: no mechanism is enabled, and it reports that."""
     read(request)
-    _warn_of_sasl(broker, session)
+    _warn_of_sasl(log_limit, session)
     answer(request, respond(ApiKey.SASL_HANDSHAKE, error_code=ErrorCode.ILLEGAL_SASL_STATE))
 
 
-def handle_sasl_authenticate(broker: Broker, request: Request, session: Session) -> None:
+def handle_sasl_authenticate(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """Refuse the token of a client that did not wait for the answer to its handshake."""
     read(request)
-    _warn_of_sasl(broker, session)
+    _warn_of_sasl(log_limit, session)
     text = (
         f"SaslAuthenticate request received on the {session.security_protocol} listener {session.listener}: {NO_SASL}"
     )
     answer(request, respond(ApiKey.SASL_AUTHENTICATE, error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=text))
 
 
-def _warn_of_sasl(broker: Broker, session: Session) -> None:
+def _warn_of_sasl(log_limit: LogLimit, session: Session) -> None:
     event = "a client begins SASL: set its security.protocol to that of the listener"
-    warn(broker, session, f"{event} ({session.security_protocol})", NO_SASL)
+    warn(log_limit, session, f"{event} ({session.security_protocol})", NO_SASL)
 
 
 # the consumer protocol
 
 
-def handle_consumer_group_heartbeat(broker: Broker, request: Request, session: Session) -> None:
+def handle_consumer_group_heartbeat(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """Refuse the group, before anything is authorised."""
     read(request)
-    warn(broker, session, "a consumer uses group.protocol=consumer", NO_CONSUMER_GROUPS)
+    warn(log_limit, session, "a consumer uses group.protocol=consumer", NO_CONSUMER_GROUPS)
     answer(
         request,
         respond(
@@ -140,12 +140,12 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request, session: S
 # transactions
 
 
-def handle_describe_transactions(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """No transactional id is known, to any broker, and the empty one is invalid. Needs DESCRIBE on each."""
     row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
     rows = []
     for name in read(request).transactional_ids:
-        is_allowed = broker.gates.authorize(session, Operation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, name))
+        is_allowed = gates.authorize(session, Operation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, name))
         error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST
         if not is_allowed:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -153,7 +153,7 @@ def handle_describe_transactions(broker: Broker, request: Request, session: Sess
     answer(request, respond(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=rows))
 
 
-def handle_list_transactions(broker: Broker, request: Request, session: Session) -> None:
+def handle_list_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
     """There are none."""
     unknown = tuple(state for state in read(request).state_filters if state not in TRANSACTION_STATES)
     answer(request, respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=()))

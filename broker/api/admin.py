@@ -7,9 +7,9 @@ only for the case that no controller answered. Source: KIP-590.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kraft.broker.api.forwarding import forward
+from kraft.broker.api.forwarding import Forwarder
 from kraft.broker.serving.request_versions import part, read, respond
 from kraft.broker.serving.session import Session
 from kraft.image import MetadataImage
@@ -18,14 +18,11 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds
 from kraft.wire.server import Request
 
-if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
-
 ANSWER_MS = 1_000
-"""What the answer's way back may take beside the time that the controller was given."""
+"""Time for the answer's way back, added to the time that the controller was given."""
 
 
-def handle_create_topics(broker: Broker, request: Request, session: Session) -> None:
+def handle_create_topics(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Each topic is created or refused alone."""
     message = read(request)
     result = part(ApiKey.CREATE_TOPICS, "CreatableTopicResult")
@@ -34,8 +31,7 @@ def handle_create_topics(broker: Broker, request: Request, session: Session) -> 
         topics = [result(name=topic.name, error_code=error, error_message=text) for topic in message.topics]
         return respond(ApiKey.CREATE_TOPICS, topics=topics)
 
-    forward(
-        broker,
+    forwarder.forward(
         request,
         session,
         message,
@@ -45,7 +41,7 @@ def handle_create_topics(broker: Broker, request: Request, session: Session) -> 
     )
 
 
-def handle_delete_topics(broker: Broker, request: Request, session: Session) -> None:
+def handle_delete_topics(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Topics are named by name or, from version 6, by id."""
     message = read(request)
     result = part(ApiKey.DELETE_TOPICS, "DeletableTopicResult")
@@ -57,18 +53,17 @@ def handle_delete_topics(broker: Broker, request: Request, session: Session) -> 
         ]
         return respond(ApiKey.DELETE_TOPICS, responses=responses)
 
-    forward(
-        broker,
+    forwarder.forward(
         request,
         session,
         message,
         failure,
         timeout_ms=milliseconds(message.timeout),
-        mutations=_deleted_partitions(broker.image, message.topics),
+        mutations=_deleted_partitions(forwarder.newest_image(), message.topics),
     )
 
 
-def handle_create_partitions(broker: Broker, request: Request, session: Session) -> None:
+def handle_create_partitions(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Each topic grows or is refused alone."""
     message = read(request)
     result = part(ApiKey.CREATE_PARTITIONS, "CreatePartitionsTopicResult")
@@ -77,72 +72,71 @@ def handle_create_partitions(broker: Broker, request: Request, session: Session)
         results = [result(name=topic.name, error_code=error, error_message=text) for topic in message.topics]
         return respond(ApiKey.CREATE_PARTITIONS, results=results)
 
-    forward(
-        broker,
+    forwarder.forward(
         request,
         session,
         message,
         failure,
         timeout_ms=milliseconds(message.timeout),
-        mutations=_added_partitions(broker.image, message.topics),
+        mutations=_added_partitions(forwarder.newest_image(), message.topics),
     )
 
 
-def handle_elect_leaders(broker: Broker, request: Request, session: Session) -> None:
+def handle_elect_leaders(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Preferred or unclean elections on demand."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.ELECT_LEADERS, error_code=error)
 
-    forward(broker, request, session, message, failure, timeout_ms=milliseconds(message.timeout))
+    forwarder.forward(request, session, message, failure, timeout_ms=milliseconds(message.timeout))
 
 
-def handle_describe_quorum(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_quorum(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Voters and observers as the leader sees them."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.DESCRIBE_QUORUM, error_code=error, error_message=text)
 
-    forward(broker, request, session, read(request), failure)
+    forwarder.forward(request, session, read(request), failure)
 
 
-def handle_update_features(broker: Broker, request: Request, session: Session) -> None:
+def handle_update_features(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Raise, lower or remove finalized features; all of them or none."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.UPDATE_FEATURES, error_code=error, error_message=text)
 
-    forward(broker, request, session, message, failure, timeout_ms=milliseconds(message.timeout))
+    forwarder.forward(request, session, message, failure, timeout_ms=milliseconds(message.timeout))
 
 
-def handle_unregister_broker(broker: Broker, request: Request, session: Session) -> None:
+def handle_unregister_broker(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Forget a broker that will not come back."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.UNREGISTER_BROKER, error_code=error, error_message=text)
 
-    forward(broker, request, session, read(request), failure)
+    forwarder.forward(request, session, read(request), failure)
 
 
-def handle_add_raft_voter(broker: Broker, request: Request, session: Session) -> None:
+def handle_add_raft_voter(forwarder: Forwarder, request: Request, session: Session) -> None:
     """Make an observing controller a voter of the metadata quorum."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.ADD_RAFT_VOTER, error_code=error, error_message=text)
 
-    forward(broker, request, session, message, failure, timeout_ms=milliseconds(message.timeout) + ANSWER_MS)
+    forwarder.forward(request, session, message, failure, timeout_ms=milliseconds(message.timeout) + ANSWER_MS)
 
 
-def handle_remove_raft_voter(broker: Broker, request: Request, session: Session) -> None:
-    """Take a voter out of the metadata quorum, be it alive or dead."""
+def handle_remove_raft_voter(forwarder: Forwarder, request: Request, session: Session) -> None:
+    """Remove a voter from the metadata quorum, whether it is alive or dead."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.REMOVE_RAFT_VOTER, error_code=error, error_message=text)
 
-    forward(broker, request, session, read(request), failure)
+    forwarder.forward(request, session, read(request), failure)
 
 
 def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:

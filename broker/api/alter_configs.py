@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kraft.broker.api.describe_configs import Refused, require_config_right
-from kraft.broker.api.forwarding import forward
+from kraft.broker.api.describe_configs import ConfigsRefused, require_config_right
+from kraft.broker.api.forwarding import Forwarder
 from kraft.broker.serving.gates import Operation
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
@@ -22,25 +22,24 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
-if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
 
-
-def handle_incremental_alter_configs(broker: Broker, request: Request, session: Session) -> None:
-    """Answer what can be said here, forward the rest."""
+def handle_incremental_alter_configs(node_id: int, forwarder: Forwarder, request: Request, session: Session) -> None:
+    """Answer for loggers here, and forward the remaining resources."""
     message = read(request)
     times = Counter(map(_key_of, message.resources))
     done: dict[int, Any] = {}
     for index, resource in enumerate(message.resources):
         try:
             if times[_key_of(resource)] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise ConfigsRefused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
                 name = resource.resource_name
-                require_config_right(broker, session, Operation.ALTER_CONFIGS, ConfigResourceType.BROKER_LOGGER, name)
-                alter_loggers(broker.node_id, resource, validate_only=message.validate_only)
+                require_config_right(
+                    forwarder.gates, session, Operation.ALTER_CONFIGS, ConfigResourceType.BROKER_LOGGER, name
+                )
+                alter_loggers(node_id, resource, validate_only=message.validate_only)
                 done[index] = _result(resource, ErrorCode.NONE, None)
-        except (Refused, RefusedLevels) as refused:
+        except (ConfigsRefused, RefusedLevels) as refused:
             done[index] = _result(resource, refused.error, str(refused))
     wanted = [resource for index, resource in enumerate(message.resources) if index not in done]
 
@@ -55,12 +54,12 @@ def handle_incremental_alter_configs(broker: Broker, request: Request, session: 
         return respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=failed)
 
     if wanted:
-        forward(broker, request, session, replace(message, resources=tuple(wanted)), failure, finish=finish)
+        forwarder.forward(request, session, replace(message, resources=tuple(wanted)), failure, finish=finish)
     else:
         answer(request, respond(ApiKey.INCREMENTAL_ALTER_CONFIGS, responses=tuple(done.values())))
 
 
-def handle_alter_configs(broker: Broker, request: Request, session: Session) -> None:
+def handle_alter_configs(forwarder: Forwarder, request: Request, session: Session) -> None:
     """The older way, in which what is named replaces all that was set; the active controller decides."""
     message = read(request)
     result = part(ApiKey.ALTER_CONFIGS, "AlterConfigsResourceResponse")
@@ -77,7 +76,7 @@ def handle_alter_configs(broker: Broker, request: Request, session: Session) -> 
         )
         return respond(ApiKey.ALTER_CONFIGS, responses=failed)
 
-    forward(broker, request, session, message, failure)
+    forwarder.forward(request, session, message, failure)
 
 
 def _key_of(resource: Any) -> tuple[int, str]:

@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs: begin to move replicas of this broker into other log directories of it (KIP-113).
+"""AlterReplicaLogDirs: begin to move replicas of this broker to another of its log directories (KIP-113).
 
-The answer says that a move has begun; DescribeLogDirs shows how far it is.
+The response reports that a move has begun. DescribeLogDirs shows its progress.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
 
 
-def handle_alter_replica_log_dirs(broker: Broker, request: Request, session: Session) -> None:
+def handle_alter_replica_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
     """Each replica has its own answer. Needs ALTER on the cluster."""
     message = read(request)
-    is_allowed = broker.gates.authorize_cluster(session, Operation.ALTER)
+    is_allowed = context.gates.authorize_cluster(session, Operation.ALTER)
     result = part(KEY, "AlterReplicaLogDirPartitionResult")
     topics: dict[str, list[Any]] = {}
     for directory in message.dirs:
@@ -31,7 +31,7 @@ def handle_alter_replica_log_dirs(broker: Broker, request: Request, session: Ses
             for index in topic.partitions:
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 if is_allowed:
-                    code = broker.replicas.moves.alter(topic.name, index, directory.path)
+                    code = context.moves.alter(topic.name, index, directory.path)
                 topics.setdefault(topic.name, []).append(result(partition_index=index, error_code=code))
     topic_part = part(KEY, "AlterReplicaLogDirTopicResult")
     rows = tuple(topic_part(topic_name=name, partitions=tuple(found)) for name, found in topics.items())

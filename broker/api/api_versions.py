@@ -1,7 +1,7 @@
 """ApiVersions: what this listener serves, and the cluster's features.
 
 Any version of the request is answered: one that is not served gets a v0 body with UNSUPPORTED_VERSION and the range of
-ApiVersions itself, so that a newer client can step down. Internal keys are never told. Source: KIP-35, KIP-511,
+ApiVersions itself, so that a newer client can step down. Internal keys are never listed. Source: KIP-35, KIP-511,
 KIP-584.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.serving.request_versions import answer, part, read, respond
@@ -21,49 +21,58 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.image import FeatureRange
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_CHARS_MAX = 64
-"""Of a client software's name and version, as metrics show them."""
+"""Maximum characters of a client software's name, and of its version, in metrics."""
 FIRST_WITH_SOFTWARE_NAME = 3
 FIRST_WITH_ZERO_MINIMUM = 4
 NO_FEATURES_EPOCH = -1
 BODIES_MAX = 16
-"""Answers that are kept: each version once, for the newest image or some before it."""
+"""Encoded responses that are kept: one per version, for the newest image or an earlier one."""
 
 
-def handle_api_versions(broker: Broker, request: Request, session: Session) -> None:
-    """Answer at once, also before the broker is unfenced."""
-    served = BROKER_APIS[ApiKey.API_VERSIONS]
-    if not served.min <= request.api_version <= served.max:
-        request.respond(unsupported_version_body())
-        request.connection.meter.count_error(ApiKey.API_VERSIONS, ErrorCode.UNSUPPORTED_VERSION)
-        return
-    message = read(request)
-    if request.api_version >= FIRST_WITH_SOFTWARE_NAME and not (
-        SOFTWARE_NAME.fullmatch(message.client_software_name)
-        and SOFTWARE_NAME.fullmatch(message.client_software_version)
-    ):
-        answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
-        return
-    if request.api_version >= FIRST_WITH_SOFTWARE_NAME:
-        given = message.client_software_name, message.client_software_version
-        request.connection.client_software = (given[0][:SOFTWARE_CHARS_MAX], given[1][:SOFTWARE_CHARS_MAX])
-    request.respond(_body(broker, request.api_version))
+class ApiVersionsHandler:
+    """The ApiVersions handler of one broker. It keeps encoded responses, because every client begins with this request
+    and the responses seldom change."""
 
+    def __init__(self, newest_image: Callable[[], MetadataImage], features: tuple[FeatureRange, ...]) -> None:
+        """`features` are those that this release supports."""
+        self._newest_image = newest_image
+        self._features = features
+        self._bodies: dict[tuple[int, int], bytes] = {}
+        """By version and offset of the image."""
 
-def _body(broker: Broker, version: int) -> bytes:
-    """Every client asks first of all for this, and it changes seldom: it is written once."""
-    image, bodies = broker.image, broker.api_versions_bodies
-    state = (version, image.offset if image.features else NO_FEATURES_EPOCH)
-    body = bodies.get(state)
-    if body is None:
-        if len(bodies) >= BODIES_MAX:
-            bodies.clear()
-        response = _response(image, broker.features, version)
-        body = bodies[state] = messages.encode_response(ApiKey.API_VERSIONS, version, response)
-    return body
+    def handle(self, request: Request, session: Session) -> None:
+        """Answer at once, also before the broker is unfenced."""
+        served = BROKER_APIS[ApiKey.API_VERSIONS]
+        if not served.min <= request.api_version <= served.max:
+            request.respond(unsupported_version_body())
+            request.connection.meter.count_error(ApiKey.API_VERSIONS, ErrorCode.UNSUPPORTED_VERSION)
+            return
+        message = read(request)
+        if request.api_version >= FIRST_WITH_SOFTWARE_NAME and not (
+            SOFTWARE_NAME.fullmatch(message.client_software_name)
+            and SOFTWARE_NAME.fullmatch(message.client_software_version)
+        ):
+            answer(request, respond(ApiKey.API_VERSIONS, error_code=ErrorCode.INVALID_REQUEST))
+            return
+        if request.api_version >= FIRST_WITH_SOFTWARE_NAME:
+            given = message.client_software_name, message.client_software_version
+            request.connection.client_software = (given[0][:SOFTWARE_CHARS_MAX], given[1][:SOFTWARE_CHARS_MAX])
+        request.respond(self._body(request.api_version))
+
+    def _body(self, version: int) -> bytes:
+        image, bodies = self._newest_image(), self._bodies
+        state = (version, image.offset if image.features else NO_FEATURES_EPOCH)
+        body = bodies.get(state)
+        if body is None:
+            if len(bodies) >= BODIES_MAX:
+                bodies.clear()
+            response = _response(image, self._features, version)
+            body = bodies[state] = messages.encode_response(ApiKey.API_VERSIONS, version, response)
+        return body
 
 
 def unsupported_version_body() -> bytes:
@@ -72,7 +81,7 @@ def unsupported_version_body() -> bytes:
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, served.key, served.advertised_min, served.max)
 
 
-def _response(image: MetadataImage, supported: tuple[Any, ...], version: int) -> Any:
+def _response(image: MetadataImage, supported: tuple[FeatureRange, ...], version: int) -> Any:
     return respond(
         ApiKey.API_VERSIONS,
         api_keys=tuple(

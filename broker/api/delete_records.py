@@ -19,7 +19,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
     from kraft.broker.replica.leader import LeaderState
     from kraft.broker.serving.session import Session
     from kraft.wire.server import Request
@@ -28,19 +28,19 @@ HIGH_WATERMARK = -1
 UNKNOWN = -1
 
 
-def handle_delete_records(broker: Broker, request: Request, session: Session) -> None:
+def handle_delete_records(context: HandlerContext, request: Request, session: Session) -> None:
     """Check each partition, raise its log start, then wait for its replicas."""
     message = read(request)
-    deletion = DeleteRecords(broker, request)
+    deletion = DeleteRecords(context, request)
     for topic in message.topics:
         name = topic.name
         rows = deletion.topic(name)
-        allowed = broker.gates.authorize_topic(session, Operation.DELETE, name)
+        allowed = context.gates.authorize_topic(session, Operation.DELETE, name)
         for row in topic.partitions:
             if not allowed:
                 rows.append(PartitionDeletion(row.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue
-            found = broker.replicas.locate(name, row.partition_index)
+            found = context.locate(name, row.partition_index)
             if isinstance(found, ErrorCode):
                 rows.append(PartitionDeletion(row.partition_index, found))
             else:
@@ -59,7 +59,7 @@ def handle_delete_records(broker: Broker, request: Request, session: Session) ->
                 row.begin()
         deletion.start(timeout_ms)
 
-    broker.answer_later(request, when_open)
+    context.answer_later(request, when_open)
 
 
 class PartitionDeletion:
@@ -109,13 +109,13 @@ class PartitionDeletion:
             self.low_watermark = low
 
     def partition_changed(self) -> None:
-        """The partition moved, or one of its followers told its log start."""
+        """Check again: the partition changed, or a follower reported its log start."""
         self.look()
         if not self.is_waiting and self.operation is not None:
             self.operation.look()
 
     def ask_again(self, leader: LeaderState) -> None:
-        """Nobody is asked: what a follower tells next is a change."""
+        """Do nothing: the next log start that a follower reports is a change."""
 
 
 def _begin(partition: Partition, wanted: int) -> PartitionDeletion:
@@ -143,11 +143,11 @@ class DeleteRecords(Parked):
     """One request: parked until every partition has been refused or has reached its target."""
 
     delayed_operation = "DeleteRecords"
-    __slots__ = ("_broker", "_is_done", "_request", "_topics")
+    __slots__ = ("_context", "_is_done", "_request", "_topics")
 
-    def __init__(self, broker: Broker, request: Request) -> None:
+    def __init__(self, context: HandlerContext, request: Request) -> None:
         self.bucket = -1
-        self._broker = broker
+        self._context = context
         self._request = request
         self._topics: list[tuple[str, list[PartitionDeletion]]] = []
         self._is_done = False
@@ -163,19 +163,19 @@ class DeleteRecords(Parked):
 
     def start(self, timeout_ms: int) -> None:
         """All log starts are raised: answer, or wait for the followers."""
-        replicas = self._broker.replicas
-        replicas.loop.request_pass()
+        loop = self._context.loop
+        loop.request_pass()
         for row in self.rows():
             if row.is_waiting and row.partition is not None:
                 row.operation = self
                 row.partition.watch_start(row)
-        replicas.deadlines.add(self, replicas.clock.monotonic_ms() + max(timeout_ms, 0))
+        loop.deadlines.add(self, loop.clock.monotonic_ms() + max(timeout_ms, 0))
         self.look()
 
     def look(self) -> None:
         """Answer if nothing is left to wait for."""
         if not self._is_done and not any(row.is_waiting for row in self.rows()):
-            self._broker.replicas.deadlines.remove(self)
+            self._context.loop.deadlines.remove(self)
             self._finish()
 
     def expire(self) -> None:
@@ -190,15 +190,15 @@ class DeleteRecords(Parked):
         for row in self.rows():
             if row.operation is not None and row.partition is not None:
                 row.partition.unwatch_start(row)
-        self._broker.answer_later(self._request, self._checkpoint_and_answer)
+        self._context.answer_later(self._request, self._checkpoint_and_answer)
 
     async def _checkpoint_and_answer(self) -> None:
-        """What is answered must not be taken back by a restart."""
+        """Write the raised log starts to the checkpoint, then answer: a restart must not lower them again."""
         raised = [row.partition for row in self.rows() if row.error == ErrorCode.NONE and row.partition is not None]
         directories = dict.fromkeys(partition.directory for partition in raised)
         for directory in directories:
             if directory is not None and directory.is_online:
-                await self._broker.replicas.checkpoints.write_log_starts_of(directory)
+                await self._context.write_log_starts_of(directory)
         self._answer()
 
     def _answer(self) -> None:

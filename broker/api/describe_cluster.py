@@ -14,14 +14,14 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 ENDPOINT_BROKERS = 1
 ENDPOINT_CONTROLLERS = 2
 
 
-def handle_describe_cluster(broker: Broker, request: Request, session: Session) -> None:
-    """Answer from the newest image; only brokers are told here, controllers tell of themselves."""
+def handle_describe_cluster(context: HandlerContext, request: Request, session: Session) -> None:
+    """Answer from the newest image. This listener describes brokers only; controllers describe themselves."""
     message = read(request)
     if message.endpoint_type != ENDPOINT_BROKERS:
         known = message.endpoint_type == ENDPOINT_CONTROLLERS
@@ -36,26 +36,26 @@ def handle_describe_cluster(broker: Broker, request: Request, session: Session) 
     operations = AUTHORIZED_OPERATIONS_OMITTED
     if message.include_cluster_authorized_operations:
         operations = 0
-        if broker.gates.authorize_cluster(session, Operation.DESCRIBE):
-            operations = broker.gates.authorized_operations(session, CLUSTER)
-    brokers = tuple(_brokers(broker, session.listener, message.include_fenced_brokers))
+        if context.gates.authorize_cluster(session, Operation.DESCRIBE):
+            operations = context.gates.authorized_operations(session, CLUSTER)
+    brokers = tuple(_brokers(context, session.listener, message.include_fenced_brokers))
     alive = [entry.broker_id for entry in brokers if not entry.is_fenced]
     answer(
         request,
         respond(
             ApiKey.DESCRIBE_CLUSTER,
             endpoint_type=ENDPOINT_BROKERS,
-            cluster_id=broker.cluster_id,
-            controller_id=broker.node_id if broker.node_id in alive else min(alive, default=-1),
+            cluster_id=context.cluster_id,
+            controller_id=context.node_id if context.node_id in alive else min(alive, default=-1),
             brokers=brokers,
             cluster_authorized_operations=operations,
         ),
     )
 
 
-def _brokers(broker: Broker, listener: str, include_fenced: bool) -> Iterator[Any]:
+def _brokers(context: HandlerContext, listener: str, include_fenced: bool) -> Iterator[Any]:
     entry = kind(ApiKey.DESCRIBE_CLUSTER, "DescribeClusterBroker")
-    for registration in broker.image.sorted_brokers():
+    for registration in context.image.sorted_brokers():
         endpoint = registration.endpoint(listener)
         if endpoint is not None and (include_fenced or not registration.fenced):
             yield entry(

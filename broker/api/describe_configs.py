@@ -1,6 +1,6 @@
 """DescribeConfigs: every key of a topic, of this broker, or of all brokers, with its sources.
 
-A broker tells of itself and of the cluster's defaults; for another broker's configs one asks that broker. Source:
+A broker describes itself and the cluster's defaults. A client asks another broker for that broker's configs. Source:
 DescribeConfigsRequest 1 to 4, KIP-133, KIP-226, KIP-569.
 """
 
@@ -18,7 +18,7 @@ from kraft.broker.serving.config_entries import (
     cluster_entries,
     topic_entries,
 )
-from kraft.broker.serving.gates import Operation, Resource, ResourceType
+from kraft.broker.serving.gates import Gates, Operation, Resource, ResourceType
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
 from kraft.broker.serving.turns import Steps
@@ -31,10 +31,10 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 
-class Refused(Exception):
+class ConfigsRefused(Exception):
     """This resource is not described: error and text."""
 
     def __init__(self, error: ErrorCode, text: str) -> None:
@@ -42,24 +42,24 @@ class Refused(Exception):
         self.error = error
 
 
-def handle_describe_configs(broker: Broker, request: Request, session: Session) -> Steps:
+def handle_describe_configs(context: HandlerContext, request: Request, session: Session) -> Steps:
     """Each resource succeeds or fails alone."""
-    return _answer_in_steps(broker, request, session, read(request))
+    return _answer_in_steps(context, request, session, read(request))
 
 
-def _answer_in_steps(broker: Broker, request: Request, session: Session, message: Any) -> Steps:
+def _answer_in_steps(context: HandlerContext, request: Request, session: Session, message: Any) -> Steps:
     results: list[Any] = []
     for resource in message.resources:
         yield  # a broker has hundreds of keys
-        results.append(_result(broker, session, message, resource))
+        results.append(_result(context, session, message, resource))
     answer(request, respond(ApiKey.DESCRIBE_CONFIGS, results=results))
 
 
-def _result(broker: Broker, session: Session, message: Any, resource: Any) -> Any:
+def _result(context: HandlerContext, session: Session, message: Any, resource: Any) -> Any:
     error, text, configs = ErrorCode.NONE, None, ()
     try:
-        configs = tuple(_configs(broker, session, message, resource))
-    except Refused as refused:
+        configs = tuple(_configs(context, session, message, resource))
+    except ConfigsRefused as refused:
         error, text = refused.error, str(refused)
     return part(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigsResult")(
         error_code=error,
@@ -70,35 +70,35 @@ def _result(broker: Broker, session: Session, message: Any, resource: Any) -> An
     )
 
 
-def _configs(broker: Broker, session: Session, message: Any, resource: Any) -> Iterator[Any]:
+def _configs(context: HandlerContext, session: Session, message: Any, resource: Any) -> Iterator[Any]:
     name = resource.resource_name
     try:
         type_ = ConfigResourceType(resource.resource_type)
     except ValueError:
         text = f"Unsupported resource type: {config_type_name(resource.resource_type)}"
-        raise Refused(ErrorCode.INVALID_REQUEST, text) from None
-    require_config_right(broker, session, Operation.DESCRIBE_CONFIGS, type_, name)
+        raise ConfigsRefused(ErrorCode.INVALID_REQUEST, text) from None
+    require_config_right(context.gates, session, Operation.DESCRIBE_CONFIGS, type_, name)
     wanted = set(resource.configuration_keys or ())
-    for entry in _DESCRIBERS[type_](broker, name):
+    for entry in _DESCRIBERS[type_](context, name):
         if not wanted or entry[0] in wanted:
             yield _told(entry, message)
 
 
 def require_config_right(
-    broker: Broker, session: Session, operation: Operation, type_: ConfigResourceType, name: str
+    gates: Gates, session: Session, operation: Operation, type_: ConfigResourceType, name: str
 ) -> None:
-    """Refused unless the session may do this to the configs of this resource."""
+    """ConfigsRefused unless the session may do this to the configs of this resource."""
     if type_ is ConfigResourceType.TOPIC:
-        allowed = broker.gates.authorize_topic(session, operation, name)
+        allowed = gates.authorize_topic(session, operation, name)
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif type_ is ConfigResourceType.GROUP:
-        allowed = broker.gates.authorize(session, operation, Resource(ResourceType.GROUP, name))
+        allowed = gates.authorize(session, operation, Resource(ResourceType.GROUP, name))
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     else:
-        allowed = broker.gates.authorize_cluster(session, operation)
+        allowed = gates.authorize_cluster(session, operation)
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if not allowed:
-        raise Refused(error, f"{operation.name} is not allowed on {type_.name} {name!r}")
+        raise ConfigsRefused(error, f"{operation.name} is not allowed on {type_.name} {name!r}")
 
 
 UNKNOWN_TYPE = 0
@@ -108,46 +108,46 @@ UNKNOWN_TYPE = 0
 Row = tuple[str, str | None, int, bool, bool, int, str | None, list[tuple[str, str | None, int]]]
 
 
-def _topic(broker: Broker, name: str) -> Iterable[Row]:
+def _topic(context: HandlerContext, name: str) -> Iterable[Row]:
     problem = topic_name_problem(name)
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name not in broker.image.topics:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC.format(name))
-    return map(_row, topic_entries(broker.image.topic_configs(name), _layers(broker)))
+        raise ConfigsRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name not in context.image.topics:
+        raise ConfigsRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC.format(name))
+    return map(_row, topic_entries(context.image.topic_configs(name), _layers(context)))
 
 
-def _broker(broker: Broker, name: str) -> Iterable[Row]:
+def _broker(context: HandlerContext, name: str) -> Iterable[Row]:
     if name == "":
-        return map(_row, cluster_entries(_layers(broker).cluster))
-    if name != str(broker.node_id):
-        raise Refused(
+        return map(_row, cluster_entries(_layers(context).cluster))
+    if name != str(context.node_id):
+        raise ConfigsRefused(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
+            f"Unexpected broker id, expected {context.node_id} or empty string, but received {name}",
         )
-    return map(_row, broker_entries(_layers(broker)))
+    return map(_row, broker_entries(_layers(context)))
 
 
-def _loggers(broker: Broker, name: str) -> Iterable[Row]:
+def _loggers(context: HandlerContext, name: str) -> Iterable[Row]:
     try:
-        return _plain(logger_levels_of(broker.node_id, name), ConfigSource.DYNAMIC_BROKER_LOGGER)
+        return _plain(logger_levels_of(context.node_id, name), ConfigSource.DYNAMIC_BROKER_LOGGER)
     except RefusedLevels as refused:
-        raise Refused(refused.error, str(refused)) from None
+        raise ConfigsRefused(refused.error, str(refused)) from None
 
 
-def _client_metrics(broker: Broker, name: str) -> Iterable[Row]:
+def _client_metrics(context: HandlerContext, name: str) -> Iterable[Row]:
     if name == "":
-        raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-    return _plain(broker.image.configs_of(ConfigResourceType.CLIENT_METRICS, name), ConfigSource.CLIENT_METRICS)
+        raise ConfigsRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    return _plain(context.image.configs_of(ConfigResourceType.CLIENT_METRICS, name), ConfigSource.CLIENT_METRICS)
 
 
-def _group(broker: Broker, name: str) -> Iterable[Row]:
+def _group(context: HandlerContext, name: str) -> Iterable[Row]:
     if name == "":
-        raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    return _plain(broker.image.configs_of(ConfigResourceType.GROUP, name), ConfigSource.GROUP)
+        raise ConfigsRefused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    return _plain(context.image.configs_of(ConfigResourceType.GROUP, name), ConfigSource.GROUP)
 
 
-_DESCRIBERS: Mapping[ConfigResourceType, Callable[[Broker, str], Iterable[Row]]] = MappingProxyType(
+_DESCRIBERS: Mapping[ConfigResourceType, Callable[[HandlerContext, str], Iterable[Row]]] = MappingProxyType(
     {
         ConfigResourceType.TOPIC: _topic,
         ConfigResourceType.BROKER: _broker,
@@ -158,11 +158,11 @@ _DESCRIBERS: Mapping[ConfigResourceType, Callable[[Broker, str], Iterable[Row]]]
 )
 
 
-def _layers(broker: Broker) -> BrokerLayers:
+def _layers(context: HandlerContext) -> BrokerLayers:
     return BrokerLayers(
-        own=broker.image.configs_of(ConfigResourceType.BROKER, str(broker.node_id)),
-        cluster=broker.image.configs_of(ConfigResourceType.BROKER, ""),
-        node=broker.config,
+        own=context.image.configs_of(ConfigResourceType.BROKER, str(context.node_id)),
+        cluster=context.image.configs_of(ConfigResourceType.BROKER, ""),
+        node=context.config,
     )
 
 

@@ -1,9 +1,9 @@
-"""DescribeLogDirs: the log directories of this broker, what stands in them and how much room there is.
+"""DescribeLogDirs: the log directories of this broker, their replicas, and how much room there is.
 
-The size of a log is that of its segments; a log that is not open is measured on the disk. A replica that is on its way
-here from another directory is told as its future one, with the offsets that the copy lacks; no other lags behind
-itself (`offset_lag` 0). As in Kafka the metadata log is not among them. No directory is cordoned (KIP-1066): the key
-for it has no effect here.
+The size of a log is that of its segments. A log that is not open is measured on the disk. A replica that is being moved
+here from another directory is reported as a future replica, with the offsets that the copy lacks; every other
+`offset_lag` is 0. As in Kafka, the metadata log is not listed. No directory is cordoned (KIP-1066): the key for it has
+no effect here.
 Source: DescribeLogDirsRequest 1 to 5, KIP-113, KIP-827.
 """
 
@@ -23,17 +23,17 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
     from kraft.broker.partition.log_directories import HostedDirectory
 
 KEY = ApiKey.DESCRIBE_LOG_DIRS
 TopicPartition = tuple[str, int]
 
 
-def handle_describe_log_dirs(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
     """Every directory; the partitions that are asked for, or all of them. Needs DESCRIBE on the cluster."""
     message = read(request)
-    if not broker.gates.authorize_cluster(session, Operation.DESCRIBE):
+    if not context.gates.authorize_cluster(session, Operation.DESCRIBE):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     wanted: set[TopicPartition] | None = None
@@ -41,13 +41,13 @@ def handle_describe_log_dirs(broker: Broker, request: Request, session: Session)
         wanted = {(topic.topic, index) for topic in message.topics for index in topic.partitions}
 
     async def reply() -> None:
-        results = [await _directory(broker, directory, wanted) for directory in broker.replicas.directories.all]
+        results = [await _directory(context, directory, wanted) for directory in context.directories.all]
         answer(request, respond(KEY, results=results))
 
-    broker.answer_later(request, reply)
+    context.answer_later(request, reply)
 
 
-async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[TopicPartition] | None) -> Any:
+async def _directory(context: HandlerContext, directory: HostedDirectory, wanted: set[TopicPartition] | None) -> Any:
     result = part(KEY, "DescribeLogDirsResult")
     offline = result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, total_bytes=-1, usable_bytes=-1)
     if not directory.is_online:
@@ -65,24 +65,24 @@ async def _directory(broker: Broker, directory: HostedDirectory, wanted: set[Top
         elif directory.storage is not None:
             closed[key] = directory.storage.partition_path(*key)
     try:
-        measured = await broker.seam.disk.offload(_measure, broker.seam.disk, directory.path, closed)
+        measured = await context.loop.disk.offload(_measure, context.loop.disk, directory.path, closed)
     except DiskError as error:
-        broker.replicas.failures.disk_failed_at(error, directory)
+        context.failures.disk_failed_at(error, directory)
         return offline
     found, total_bytes, usable_bytes = measured
     return result(
         log_dir=directory.path,
-        topics=_topics({**sizes, **found}.items(), _futures(broker, directory, wanted)),
+        topics=_topics({**sizes, **found}.items(), _futures(context, directory, wanted)),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
 
 
 def _futures(
-    broker: Broker, directory: HostedDirectory, wanted: set[TopicPartition] | None
+    context: HandlerContext, directory: HostedDirectory, wanted: set[TopicPartition] | None
 ) -> Iterable[tuple[TopicPartition, int, int]]:
     """(partition, bytes, offsets that are missing) of the copies that are being made here."""
-    for move in broker.replicas.moves.into(directory):
+    for move in context.moves.into(directory):
         key = (move.partition.topic, move.partition.index)
         if move.future is not None and (wanted is None or key in wanted):
             yield key, move.future.size_bytes, move.lag()
@@ -111,8 +111,8 @@ def _measure(
 
 
 def _log_bytes(disk: Disk, path: str) -> int:
-    """What is there of the log. It may be opened or deleted meanwhile, since a look must not hold that up: then files,
-    or the folder, are gone, and that is no failure of the device."""
+    """Return the bytes of the log's files. The log may be opened or deleted meanwhile, which a measurement must not
+    hold up. Files or the folder are then missing, and that is not a failure of the device."""
     total = 0
     try:
         for name in disk.list(path):

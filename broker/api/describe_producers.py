@@ -16,55 +16,53 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
     from kraft.storage.log import Log
 
 KEY = ApiKey.DESCRIBE_PRODUCERS
 
 
-def handle_describe_producers(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_producers(context: HandlerContext, request: Request, session: Session) -> None:
     """Each partition succeeds or fails alone. Logs that are not open are opened first, blank ones are not."""
     message = read(request)
     closed = [
         found
         for topic in message.topics
-        if broker.gates.authorize_topic(session, Operation.READ, topic.name)
+        if context.gates.authorize_topic(session, Operation.READ, topic.name)
         for index in topic.partition_indexes
-        if (found := broker.replicas.find(topic.name, index)) is not None
-        and found.readable is None
-        and not found.is_offline
+        if (found := context.find(topic.name, index)) is not None and found.readable is None and not found.is_offline
     ]
 
     async def reply() -> None:
         for partition in closed:
             await wait_open(partition)
-        answer(request, _response(broker, session, message))
+        answer(request, _response(context, session, message))
 
     if closed:
-        broker.answer_later(request, reply)
+        context.answer_later(request, reply)
     else:
-        answer(request, _response(broker, session, message))
+        answer(request, _response(context, session, message))
 
 
-def _response(broker: Broker, session: Session, message: Any) -> Any:
+def _response(context: HandlerContext, session: Session, message: Any) -> Any:
     topic_part = part(KEY, "TopicResponse")
     return respond(
         KEY,
         topics=tuple(
             topic_part(
                 name=topic.name,
-                partitions=tuple(_partition(broker, session, topic.name, index) for index in topic.partition_indexes),
+                partitions=tuple(_partition(context, session, topic.name, index) for index in topic.partition_indexes),
             )
             for topic in message.topics
         ),
     )
 
 
-def _partition(broker: Broker, session: Session, topic: str, index: int) -> Any:
+def _partition(context: HandlerContext, session: Session, topic: str, index: int) -> Any:
     result = part(KEY, "PartitionResponse")
-    if not broker.gates.authorize_topic(session, Operation.READ, topic):
+    if not context.gates.authorize_topic(session, Operation.READ, topic):
         return result(partition_index=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    found = broker.replicas.locate(topic, index)
+    found = context.locate(topic, index)
     if isinstance(found, ErrorCode):
         return result(partition_index=index, error_code=found)
     if found.is_blank:

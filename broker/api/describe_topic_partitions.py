@@ -26,13 +26,13 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 LIMIT_KEY = "max.request.partition.size.limit"
 
 
-def handle_describe_topic_partitions(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_topic_partitions(context: HandlerContext, request: Request, session: Session) -> None:
     """One page, from the newest image."""
     message = read(request)
     problem = _cursor_problem(message)
@@ -40,7 +40,7 @@ def handle_describe_topic_partitions(broker: Broker, request: Request, session: 
         failed = tuple(_failed(topic.name, ErrorCode.INVALID_REQUEST) for topic in message.topics)
         answer(request, respond(KEY, topics=failed))
         return
-    answer(request, _Page(broker, session, message, request.api_version).build())
+    answer(request, _Page(context, session, message, request.api_version).build())
 
 
 def _cursor_problem(message: Any) -> str | None:
@@ -57,19 +57,19 @@ def _cursor_problem(message: Any) -> str | None:
 class _Page:
     """One answer in the making."""
 
-    def __init__(self, broker: Broker, session: Session, message: Any, version: int) -> None:
-        self._broker = broker
-        self._image: MetadataImage = broker.image
+    def __init__(self, context: HandlerContext, session: Session, message: Any, version: int) -> None:
+        self._context = context
+        self._image: MetadataImage = context.image
         self._session = session
         self._named = bool(message.topics)
-        names = {topic.name for topic in message.topics} if self._named else set(broker.image.topics.names)
+        names = {topic.name for topic in message.topics} if self._named else set(context.image.topics.names)
         self._names = sorted(names)
         self._start = 0
         if message.cursor is not None:
             self._names = [name for name in self._names if name >= message.cursor.topic_name]
             if self._names and self._names[0] == message.cursor.topic_name:
                 self._start = message.cursor.partition_index
-        limit = broker.dynamic_configs.integer(LIMIT_KEY)
+        limit = context.dynamic_configs.integer(LIMIT_KEY)
         self._left = max(1, min(limit, message.response_partition_limit))
         self._next: tuple[str, int] | None = None
         self._partitions = PartitionsWriter(KEY, version)
@@ -84,12 +84,12 @@ class _Page:
     def _topics(self) -> Iterator[Any]:
         for name in self._names:
             start, self._start = self._start, 0
-            if not self._broker.gates.authorize_topic(self._session, Operation.DESCRIBE, name):
+            if not self._context.gates.authorize_topic(self._session, Operation.DESCRIBE, name):
                 if self._named:
                     yield _failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
             topic = self._image.topics.get(name)
-            is_metadata = name == METADATA_TOPIC and self._broker.metadata_topic.may_read(self._session)
+            is_metadata = name == METADATA_TOPIC and self._context.metadata_topic.may_read(self._session)
             if topic is None and not is_metadata:
                 bad = topic_name_problem(name) is not None
                 yield _failed(name, ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -102,14 +102,14 @@ class _Page:
                 return
 
     def _metadata_topic(self) -> Any:
-        """The cluster's own log: told to who may read it and names it, never listed."""
+        """Describe the cluster's own log: only to a client that may read it and names it. It is never listed."""
         self._left -= 1
         alive = [broker_id for broker_id in self._image.broker_ids() if self._reaches(broker_id)]
         return part(KEY, "DescribeTopicPartitionsResponseTopic")(
             name=METADATA_TOPIC,
             topic_id=METADATA_TOPIC_ID,
             is_internal=True,
-            partitions=(self._partition(0, self._broker.metadata_topic.state(alive)),),
+            partitions=(self._partition(0, self._context.metadata_topic.state(alive)),),
             topic_authorized_operations=AUTHORIZED_OPERATIONS_OMITTED,
         )
 
@@ -125,13 +125,13 @@ class _Page:
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=self._partitions.some(topic, range(start, end), self._partition),
-            topic_authorized_operations=self._broker.gates.authorized_operations(
+            topic_authorized_operations=self._context.gates.authorized_operations(
                 self._session, topic_resource(topic.name)
             ),
         )
 
     def _partition(self, index: int, state: PartitionState) -> Any:
-        """As in Kafka a partition without a leader is described like any other: -1 leads it, and that is no error."""
+        """Describe one partition. As in Kafka, a partition without a leader has leader -1 and no error."""
         return kind(KEY, "DescribeTopicPartitionsResponsePartition")(
             error_code=ErrorCode.NONE,
             partition_index=index,
@@ -145,7 +145,7 @@ class _Page:
         )
 
     def _reaches(self, broker_id: int) -> bool:
-        return self._broker.endpoint(broker_id, self._session.listener) is not None
+        return self._context.endpoint(broker_id, self._session.listener) is not None
 
     def _is_offline(self, replica: int, state: PartitionState) -> bool:
         directory = state.directory_of(replica)

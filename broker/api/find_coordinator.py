@@ -1,9 +1,8 @@
 """FindCoordinator: return the broker that coordinates a group. Transactions have no coordinator yet.
 
-The request creates the topic that keeps groups, if it does not exist. Until the topic exists, and while its partition
-has no leader whose process is known to live, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. A
-client may ask only after a second, and the coordinator is often there after a tenth of that, so the request waits
-first.
+The request creates the topic that keeps groups, if it does not exist. The answer is COORDINATOR_NOT_AVAILABLE until the
+topic exists, and while its partition has no leader whose process is known to live. Then the client retries. A client
+may retry only after a second, and the coordinator is often there after a tenth of that. So the request waits first.
 Source: FindCoordinatorRequest 0 to 6, KIP-699 (batches), docs/decisions/14-group-coordinator.md.
 """
 
@@ -25,7 +24,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 GROUP_KEYS = 0
 TRANSACTION_KEYS = 1
@@ -34,10 +33,10 @@ PATIENCE_MS = 500
 """How long a request waits for a coordinator to be known; what is behind it on its connection waits too."""
 
 
-def handle_find_coordinator(broker: Broker, request: Request, session: Session) -> None:
-    """Answer from the newest image, after a moment's look whether the leaders named live; or from the next ones, if
-    one of them is missing."""
-    Finding(broker, request, session).look()
+def handle_find_coordinator(context: HandlerContext, request: Request, session: Session) -> None:
+    """Answer from the newest image, after a short check whether the leaders in it are alive. If one is missing, wait
+    for newer images."""
+    Finding(context, request, session).look()
 
 
 REASONS = MappingProxyType(
@@ -52,12 +51,12 @@ class Finding(Parked):
     """One request: answered when every coordinator is known, or cannot be, or when its time is over."""
 
     delayed_operation = "FindCoordinator"
-    __slots__ = ("_broker", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
+    __slots__ = ("_context", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
 
-    def __init__(self, broker: Broker, request: Request, session: Session) -> None:
+    def __init__(self, context: HandlerContext, request: Request, session: Session) -> None:
         message = read(request)
         self.bucket = -1
-        self._broker = broker
+        self._context = context
         self._request = request
         self._session = session
         self._key_type = message.key_type
@@ -66,14 +65,14 @@ class Finding(Parked):
         self._is_over = False
 
     def look(self) -> None:
-        """Find the leaders in the newest image; ask those that are other processes whether they live."""
+        """Find the leaders in the newest image, and check whether those in other processes are alive."""
         self._leaders = {key: self._leader(key) for key in self._keys}
         if ErrorCode.COORDINATOR_NOT_AVAILABLE in self._leaders.values() and not self._is_over:
             self._wait()
             return
         doubtful = frozenset(found for found in self._leaders.values() if not isinstance(found, ErrorCode))
-        if doubtful - {self._broker.node_id}:
-            self._broker.leader_check.check(doubtful - {self._broker.node_id}, self._checked)
+        if doubtful - {self._context.node_id}:
+            self._context.check_leaders(doubtful - {self._context.node_id}, self._checked)
         else:
             self._answer(frozenset())
 
@@ -81,52 +80,53 @@ class Finding(Parked):
         if lost and not self._is_over:
             self._wait()
         else:
-            self._broker.finish(self._request, self._answer, lost)
+            self._context.finish(self._request, self._answer, lost)
 
     def _wait(self) -> None:
-        deadlines, clock = self._broker.replicas.deadlines, self._broker.seam.clock
+        deadlines, clock = self._context.loop.deadlines, self._context.loop.clock
         if self.bucket < 0:
             deadlines.add(self, clock.monotonic_ms() + PATIENCE_MS)
-        self._broker.groups.watchers[self] = None
+        self._context.groups.watchers[self] = None
 
     def image_changed(self) -> None:
-        self._broker.finish(self._request, self.look)
+        self._context.finish(self._request, self.look)
 
     def expire(self) -> None:
         self._is_over = True
-        watchers = self._broker.groups.watchers
+        watchers = self._context.groups.watchers
         if self in watchers:
             del watchers[self]
-            self._broker.finish(self._request, self.look)
+            self._context.finish(self._request, self.look)
 
     def _leader(self, key: str) -> int | ErrorCode:
         """The broker that coordinates this key, or why none can be named."""
-        broker = self._broker
+        context = self._context
         if self._key_type == TRANSACTION_KEYS:
-            warn(broker, self._session, "a client asks for a transaction coordinator", NO_TRANSACTIONS)
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # any other error makes some clients ask for ever
+            warn(context.log_limit, self._session, "a client asks for a transaction coordinator", NO_TRANSACTIONS)
+            # after any other error, some clients retry permanently
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if self._key_type != GROUP_KEYS:
             return ErrorCode.INVALID_REQUEST
-        if not broker.gates.authorize(self._session, Operation.DESCRIBE, Resource(ResourceType.GROUP, key)):
+        if not context.gates.authorize(self._session, Operation.DESCRIBE, Resource(ResourceType.GROUP, key)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        topic = broker.image.topics.get(OFFSETS_TOPIC)
+        topic = context.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
-            broker.auto_topics.create(self._session, [OFFSETS_TOPIC])
+            context.create_topics(self._session, [OFFSETS_TOPIC])
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         leader = topic.partition(partition_of(key, topic.partition_count)).leader
-        if leader == NO_LEADER or broker.endpoint(leader, self._session.listener) is None:
+        if leader == NO_LEADER or context.endpoint(leader, self._session.listener) is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return leader
 
     def _answer(self, lost: frozenset[int]) -> None:
-        self._broker.replicas.deadlines.remove(self)
+        self._context.loop.deadlines.remove(self)
         rows = [self._row(key, self._leaders[key], lost) for key in self._keys]
         answer(self._request, respond(ApiKey.FIND_COORDINATOR, coordinators=rows))
 
     def _row(self, key: str, found: int | ErrorCode, lost: frozenset[int]) -> Any:
         row = part(ApiKey.FIND_COORDINATOR, "Coordinator")
         if not isinstance(found, ErrorCode):
-            endpoint = None if found in lost else self._broker.endpoint(found, self._session.listener)
+            endpoint = None if found in lost else self._context.endpoint(found, self._session.listener)
             if endpoint is not None:
                 return row(key=key, node_id=found, host=endpoint.host, port=endpoint.port)
             found = ErrorCode.COORDINATOR_NOT_AVAILABLE

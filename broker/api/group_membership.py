@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: authorize, translate, and pass the request to the group's coordinator.
 
-Each needs READ on the group. The constants say from which version on a field exists.
+Each needs READ on the group. The constants name the first version that has a field.
 Source: JoinGroupRequest 0 to 9, SyncGroupRequest 0 to 5, HeartbeatRequest 0 to 4, LeaveGroupRequest 0 to 5.
 """
 
@@ -32,7 +32,7 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 FIRST_JOIN_WITH_REBALANCE_TIMEOUT = 1
 FIRST_JOIN_WITH_KNOWN_IDS = 4
@@ -40,7 +40,7 @@ FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT = 9
 FIRST_SYNC_WITH_PROTOCOL = 5
 
 
-def handle_join_group(broker: Broker, request: Request, session: Session) -> None:
+def handle_join_group(context: HandlerContext, request: Request, session: Session) -> None:
     """Answered when the group's next generation begins, or at once."""
     message, version = read(request), request.api_version
     session_timeout_ms = milliseconds(message.session_timeout)
@@ -55,7 +55,7 @@ def handle_join_group(broker: Broker, request: Request, session: Session) -> Non
         rebalance_timeout_ms=milliseconds(message.rebalance_timeout) if has_own_timeout else session_timeout_ms,
         protocol_type=message.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in message.protocols),
-        fresh_id=str(broker.seam.random.uuid()),
+        fresh_id=str(context.loop.random.uuid()),
         requires_known_id=version >= FIRST_JOIN_WITH_KNOWN_IDS,
         can_skip_assignment=version >= FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT,
     )
@@ -78,10 +78,10 @@ def handle_join_group(broker: Broker, request: Request, session: Session) -> Non
             ),
         )
 
-    _submit(broker, request, session, join, reply)
+    _submit(context, request, session, join, reply)
 
 
-def handle_sync_group(broker: Broker, request: Request, session: Session) -> None:
+def handle_sync_group(context: HandlerContext, request: Request, session: Session) -> None:
     """Answered when the leader's assignments are safe. From version 5 on the request names the protocol."""
     message = read(request)
     sync = SyncRequest(
@@ -109,10 +109,10 @@ def handle_sync_group(broker: Broker, request: Request, session: Session) -> Non
     if request.api_version >= FIRST_SYNC_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol):
         reply(sync.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     else:
-        _submit(broker, request, session, sync, reply)
+        _submit(context, request, session, sync, reply)
 
 
-def handle_heartbeat(broker: Broker, request: Request, session: Session) -> None:
+def handle_heartbeat(context: HandlerContext, request: Request, session: Session) -> None:
     """The member lives; is its generation still in force?"""
     message = read(request)
     beat = HeartbeatRequest(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
@@ -120,10 +120,10 @@ def handle_heartbeat(broker: Broker, request: Request, session: Session) -> None
     def reply(answered: HeartbeatReply) -> None:
         answer(request, respond(ApiKey.HEARTBEAT, error_code=answered.error))
 
-    _submit(broker, request, session, beat, reply)
+    _submit(context, request, session, beat, reply)
 
 
-def handle_leave_group(broker: Broker, request: Request, session: Session) -> None:
+def handle_leave_group(context: HandlerContext, request: Request, session: Session) -> None:
     """Members go, each with its own answer."""
     message = read(request)
     members = tuple(Leaver(member.member_id, member.group_instance_id) for member in message.members)
@@ -133,14 +133,14 @@ def handle_leave_group(broker: Broker, request: Request, session: Session) -> No
         rows = [row(member_id=one, group_instance_id=two, error_code=error) for one, two, error in answered.members]
         answer(request, respond(ApiKey.LEAVE_GROUP, error_code=answered.error, members=rows))
 
-    _submit(broker, request, session, LeaveRequest(message.group_id, members), reply)
+    _submit(context, request, session, LeaveRequest(message.group_id, members), reply)
 
 
 def _submit(
-    broker: Broker, request: Request, session: Session, asked: GroupRequest, reply: Callable[[Any], None]
+    context: HandlerContext, request: Request, session: Session, asked: GroupRequest, reply: Callable[[Any], None]
 ) -> None:
     """Hand on what may be done. A reply that cannot be written is this request's trouble alone."""
-    if broker.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, asked.group)):
-        broker.groups.submit(asked, partial(broker.finish, request, reply))
+    if context.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, asked.group)):
+        context.groups.submit(asked, partial(context.finish, request, reply))
     else:
         reply(asked.refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))

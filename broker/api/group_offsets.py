@@ -37,7 +37,7 @@ from kraft.wire.messages.quirks import Direction
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 COMMITS_WITH_RETENTION = range(2, 5)
 FIRST_COMMIT_WITH_MISSING_GROUPS = 9
@@ -49,9 +49,9 @@ def group_resource(group: str) -> Resource:
     return Resource(ResourceType.GROUP, group)
 
 
-def _name_of(broker: Broker, topic: Any) -> str | None:
+def _name_of(context: HandlerContext, topic: Any) -> str | None:
     """The name of a topic in a request; None for an id that this broker does not know."""
-    return topic.name if topic.name is not None else broker.image.topics.name_of(topic.topic_id)
+    return topic.name if topic.name is not None else context.image.topics.name_of(topic.topic_id)
 
 
 # OffsetCommit
@@ -62,11 +62,11 @@ NamedTopics = Sequence[tuple[str | None, Any]]
 RowKey = tuple[str | None, int]
 
 
-def handle_offset_commit(broker: Broker, request: Request, session: Session) -> None:
+def handle_offset_commit(context: HandlerContext, request: Request, session: Session) -> None:
     """Answered when every accepted offset is safe."""
     message, version = read(request), request.api_version
-    topics = [(_name_of(broker, topic), topic) for topic in message.topics]
-    accepted, refused = _sorted_out(broker, session, topics)
+    topics = [(_name_of(context, topic), topic) for topic in message.topics]
+    accepted, refused = _sorted_out(context, session, topics)
     commit = CommitRequest(
         group=message.group_id,
         generation=message.generation_id_or_member_epoch,
@@ -82,28 +82,28 @@ def handle_offset_commit(broker: Broker, request: Request, session: Session) -> 
         errors |= refused
         answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(topics, lambda key: errors[key])))
 
-    if not broker.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
+    if not context.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         answer(request, respond(ApiKey.OFFSET_COMMIT, topics=_commit_topics(topics, lambda key: error)))
     elif accepted:
-        broker.groups.counts.commits += len(accepted)
-        broker.groups.submit(commit, partial(broker.finish, request, reply))
+        context.groups.counts.commits += len(accepted)
+        context.groups.submit(commit, partial(context.finish, request, reply))
     else:
         reply(CommitReply(()))
 
 
 def _sorted_out(
-    broker: Broker, session: Session, topics: NamedTopics
+    context: HandlerContext, session: Session, topics: NamedTopics
 ) -> tuple[tuple[OffsetToCommit, ...], dict[RowKey, ErrorCode]]:
-    """What may be committed, and why the rest may not."""
+    """Return the offsets that may be committed, and the errors of the others."""
     accepted: list[OffsetToCommit] = []
     refused: dict[RowKey, ErrorCode] = {}
     for name, topic in topics:
         if name is None:
             refused.update({(None, row.partition_index): ErrorCode.UNKNOWN_TOPIC_ID for row in topic.partitions})
             continue
-        may_read = broker.gates.authorize_topic(session, Operation.READ, name)
-        image = broker.image.topics.get(name)
+        may_read = context.gates.authorize_topic(session, Operation.READ, name)
+        image = context.image.topics.get(name)
         for row in topic.partitions:
             index = row.partition_index
             if not may_read:
@@ -137,7 +137,8 @@ def _commit_topics(topics: NamedTopics, error_of: Callable[[RowKey], ErrorCode])
 
 
 def _retention_ms(request: Request) -> int:
-    """Versions 2 to 4 may ask for a retention; newer classes have no place for it, so it is read from the old one."""
+    """Return the retention that versions 2 to 4 may ask for. Newer classes lack the field, so it is read with the old
+    class."""
     old = messages.versioned_class(ApiKey.OFFSET_COMMIT, request.api_version, Direction.REQUEST)
     asked, _ = compile_reader(old, old)(request.body, 0)
     return milliseconds(asked.retention_time)
@@ -147,14 +148,15 @@ def _retention_ms(request: Request) -> int:
 
 
 class _Wanted(NamedTuple):
-    """A topic of the answer. `name` None: its id is unknown; `topic_id` None: its name is."""
+    """A topic of the answer. `name` is None if the request has an unknown id, `topic_id` is None if it has an unknown
+    name."""
 
     name: str | None
     topic_id: UUID | None
     partitions: Sequence[int]
 
 
-def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> None:
+def handle_offset_fetch(context: HandlerContext, request: Request, session: Session) -> None:
     """Each group is answered by its own partition of the offsets topic; the answer leaves when all are there."""
     message = read(request)
     rows: list[Any] = [None] * len(message.groups)
@@ -164,23 +166,23 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
         answer(request, respond(ApiKey.OFFSET_FETCH, groups=rows))
 
     def ask(number: int, group: Any) -> None:
-        wanted = None if group.topics is None else [_wanted(broker, topic) for topic in group.topics]
+        wanted = None if group.topics is None else [_wanted(context, topic) for topic in group.topics]
 
         def reply(answered: FetchReply) -> None:
             nonlocal missing
-            rows[number] = _fetched_group(broker, session, request.api_version, group.group_id, wanted, answered)
+            rows[number] = _fetched_group(context, session, request.api_version, group.group_id, wanted, answered)
             missing -= 1
             if not missing:
                 finish()
 
-        if not broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group.group_id)):
+        if not context.gates.authorize(session, Operation.DESCRIBE, group_resource(group.group_id)):
             reply(FetchReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         partitions = None
         if wanted is not None:
             partitions = [(one.name, index) for one in wanted if one.name is not None for index in one.partitions]
         fetch = FetchRequest(group.group_id, partitions, message.require_stable)
-        broker.groups.submit(fetch, partial(broker.finish, request, reply))
+        context.groups.submit(fetch, partial(context.finish, request, reply))
 
     if not rows:
         finish()
@@ -188,19 +190,19 @@ def handle_offset_fetch(broker: Broker, request: Request, session: Session) -> N
         ask(number, group)
 
 
-def _wanted(broker: Broker, topic: Any) -> _Wanted:
-    name = _name_of(broker, topic)
-    image = broker.image.topics.get(name) if name is not None else None
+def _wanted(context: HandlerContext, topic: Any) -> _Wanted:
+    name = _name_of(context, topic)
+    image = context.image.topics.get(name) if name is not None else None
     topic_id = topic.topic_id if image is None else image.topic_id
     return _Wanted(name, topic_id, topic.partition_indexes)
 
 
-def _all_topics(broker: Broker, answered: FetchReply, *, with_ids: bool) -> list[_Wanted]:
+def _all_topics(context: HandlerContext, answered: FetchReply, *, with_ids: bool) -> list[_Wanted]:
     """Every topic with an offset; where topics go by their ids, one that is gone cannot be named."""
     found: dict[str, list[int]] = {}
     for row in answered.rows:
         found.setdefault(row.topic, []).append(row.partition)
-    images = {name: broker.image.topics.get(name) for name in found}
+    images = {name: context.image.topics.get(name) for name in found}
     return [
         _Wanted(name, None if image is None else image.topic_id, found[name])
         for name, image in images.items()
@@ -209,14 +211,19 @@ def _all_topics(broker: Broker, answered: FetchReply, *, with_ids: bool) -> list
 
 
 def _fetched_group(
-    broker: Broker, session: Session, version: int, group: str, wanted: list[_Wanted] | None, answered: FetchReply
+    context: HandlerContext,
+    session: Session,
+    version: int,
+    group: str,
+    wanted: list[_Wanted] | None,
+    answered: FetchReply,
 ) -> Any:
     group_class = part(ApiKey.OFFSET_FETCH, "OffsetFetchResponseGroup")
     is_all = wanted is None
     if answered.error is not ErrorCode.NONE and (version >= FIRST_FETCH_WITH_GROUP_ERROR or is_all):
         return group_class(group_id=group, error_code=answered.error)
     if wanted is None:
-        wanted = _all_topics(broker, answered, with_ids=version >= FIRST_FETCH_WITH_TOPIC_IDS)
+        wanted = _all_topics(context, answered, with_ids=version >= FIRST_FETCH_WITH_TOPIC_IDS)
     found = {(row.topic, row.partition): row for row in answered.rows}
     topic_class = kind(ApiKey.OFFSET_FETCH, "OffsetFetchResponseTopics")
     topics = []
@@ -224,7 +231,7 @@ def _fetched_group(
         error = answered.error
         if one.name is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID
-        elif not broker.gates.authorize_topic(session, Operation.DESCRIBE, one.name):
+        elif not context.gates.authorize_topic(session, Operation.DESCRIBE, one.name):
             if is_all:
                 continue
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -253,14 +260,14 @@ def _fetched(wanted: _Wanted, found: dict[tuple[str, int], FetchedOffset], error
 # OffsetDelete
 
 
-def handle_offset_delete(broker: Broker, request: Request, session: Session) -> None:
+def handle_offset_delete(context: HandlerContext, request: Request, session: Session) -> None:
     """Needs DELETE on the group and READ on each topic."""
     message = read(request)
     refused: list[PartitionError] = []
     accepted: list[tuple[str, int]] = []
     for topic in message.topics:
-        may_read = broker.gates.authorize_topic(session, Operation.READ, topic.name)
-        image = broker.image.topics.get(topic.name)
+        may_read = context.gates.authorize_topic(session, Operation.READ, topic.name)
+        image = context.image.topics.get(topic.name)
         for row in topic.partitions:
             if not may_read:
                 refused.append(PartitionError(topic.name, row.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -275,9 +282,9 @@ def handle_offset_delete(broker: Broker, request: Request, session: Session) -> 
             topics = _deleted_topics([*answered.rows, *refused])
         answer(request, respond(ApiKey.OFFSET_DELETE, error_code=answered.error, topics=topics))
 
-    if broker.gates.authorize(session, Operation.DELETE, group_resource(message.group_id)):
+    if context.gates.authorize(session, Operation.DELETE, group_resource(message.group_id)):
         deletion = OffsetDeleteRequest(message.group_id, tuple(accepted))
-        broker.groups.submit(deletion, partial(broker.finish, request, reply))
+        context.groups.submit(deletion, partial(context.finish, request, reply))
     else:
         reply(OffsetDeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 

@@ -21,24 +21,24 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 CLASSIC = "classic"
 FIRST_DESCRIBE_WITH_MISSING_GROUPS = 6
 
 
-def handle_list_groups(broker: Broker, request: Request, session: Session) -> None:
+def handle_list_groups(context: HandlerContext, request: Request, session: Session) -> None:
     """The groups that this broker coordinates; an error if some of them are still being loaded."""
     message = read(request)
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
-    sees_all = broker.gates.authorize_cluster(session, Operation.DESCRIBE)
+    sees_all = context.gates.authorize_cluster(session, Operation.DESCRIBE)
     row = part(ApiKey.LIST_GROUPS, "ListedGroup")
 
     def is_shown(group: str, state: str) -> bool:
         if (states and state.lower() not in states) or (types and CLASSIC not in types):
             return False
-        return sees_all or broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group))
+        return sees_all or context.gates.authorize(session, Operation.DESCRIBE, group_resource(group))
 
     def reply(answered: ListReply) -> None:
         rows = [
@@ -48,10 +48,10 @@ def handle_list_groups(broker: Broker, request: Request, session: Session) -> No
         ]
         answer(request, respond(ApiKey.LIST_GROUPS, error_code=answered.error, groups=rows))
 
-    broker.groups.list_groups(partial(broker.finish, request, reply))
+    context.groups.list_groups(partial(context.finish, request, reply))
 
 
-def handle_describe_groups(broker: Broker, request: Request, session: Session) -> None:
+def handle_describe_groups(context: HandlerContext, request: Request, session: Session) -> None:
     """Each group with its members, from its own coordinator's partition."""
     message = read(request)
     rows: list[Any] = [None] * len(message.groups)
@@ -65,14 +65,14 @@ def handle_describe_groups(broker: Broker, request: Request, session: Session) -
             nonlocal missing
             operations = AUTHORIZED_OPERATIONS_OMITTED
             if message.include_authorized_operations and answered.error is not ErrorCode.GROUP_AUTHORIZATION_FAILED:
-                operations = broker.gates.authorized_operations(session, group_resource(group))
+                operations = context.gates.authorized_operations(session, group_resource(group))
             rows[number] = _described(request.api_version, group, answered, operations)
             missing -= 1
             if not missing:
                 finish()
 
-        if broker.gates.authorize(session, Operation.DESCRIBE, group_resource(group)):
-            broker.groups.submit(DescribeRequest(group), partial(broker.finish, request, reply))
+        if context.gates.authorize(session, Operation.DESCRIBE, group_resource(group)):
+            context.groups.submit(DescribeRequest(group), partial(context.finish, request, reply))
         else:
             reply(DescribeReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 
@@ -112,7 +112,7 @@ def _described(version: int, group: str, answered: DescribeReply, operations: in
     )
 
 
-def handle_delete_groups(broker: Broker, request: Request, session: Session) -> None:
+def handle_delete_groups(context: HandlerContext, request: Request, session: Session) -> None:
     """Each group is deleted, or refused, alone."""
     message = read(request)
     names = list(dict.fromkeys(message.groups_names))
@@ -128,8 +128,8 @@ def handle_delete_groups(broker: Broker, request: Request, session: Session) -> 
             if len(rows) == len(names):
                 finish()
 
-        if broker.gates.authorize(session, Operation.DELETE, group_resource(group)):
-            broker.groups.submit(DeleteRequest(group), partial(broker.finish, request, reply))
+        if context.gates.authorize(session, Operation.DELETE, group_resource(group)):
+            context.groups.submit(DeleteRequest(group), partial(context.finish, request, reply))
         else:
             reply(DeleteReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 

@@ -7,26 +7,18 @@ Source: docs/decisions/05-fast-fencing.md#brokers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kraft.broker.serving.session import Session
 from kraft.wire.rpc import decode_rpc, encode_rpc, version_refusal
 from kraft.wire.rpc.controller_messages import IdentifyRequest, IdentifyResponse
 from kraft.wire.server import Request
 
-if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
 
-
-def handle_identify(broker: Broker, request: Request, session: Session) -> None:
+def handle_identify(identity: IdentifyResponse, request: Request, session: Session) -> None:
     """Answer with cluster, node and incarnation."""
     refusal = version_refusal(request.api_key, request.api_version)
     if refusal is not None:
         request.respond(refusal)
         return
     decode_rpc(IdentifyRequest, request.api_version, request.body)
-    response = IdentifyResponse(
-        cluster_id=broker.cluster_id, node_id=broker.node_id, incarnation_id=broker.incarnation_id
-    )
-    request.respond(encode_rpc(response, request.api_version))
-    request.connection.meter.count_answer(request.api_key, response)
+    request.respond(encode_rpc(identity, request.api_version))
+    request.connection.meter.count_answer(request.api_key, identity)

@@ -1,7 +1,8 @@
 """InitProducerId: a producer id for an idempotent producer.
 
-A transactional id needs a transaction coordinator, and this cluster has none. It says so with the one error that every
-client takes as final, TRANSACTIONAL_ID_AUTHORIZATION_FAILED: after any other, some ask again without end.
+A transactional id needs a transaction coordinator, which this cluster lacks. It is refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error that every client treats as final. After any other error, some
+clients retry without end.
 Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.
 """
 
@@ -18,21 +19,21 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 
-def handle_init_producer_id(broker: Broker, request: Request, session: Session) -> None:
+def handle_init_producer_id(context: HandlerContext, request: Request, session: Session) -> None:
     """Answer at once from this broker's block of ids, or when the next block is here."""
     message = read(request)
-    gates = broker.gates
+    gates = context.gates
     if message.transactional_id is not None:
         if not message.transactional_id:
             _refuse(request, ErrorCode.INVALID_REQUEST)
             return
-        warn(broker, session, "a producer has a transactional.id", NO_TRANSACTIONS)
+        warn(context.log_limit, session, "a producer has a transactional.id", NO_TRANSACTIONS)
         _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     if not (
@@ -44,15 +45,15 @@ def handle_init_producer_id(broker: Broker, request: Request, session: Session) 
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_PRODUCER_EPOCH):
         _refuse(request, ErrorCode.INVALID_REQUEST)
         return
-    producer_id = broker.producer_ids.take_nowait()
+    producer_id = context.producer_ids.take_nowait()
     if producer_id is not None:
         _give(request, producer_id)
     else:
-        broker.answer_later(request, _wait, broker, request)
+        context.answer_later(request, _wait, context, request)
 
 
-async def _wait(broker: Broker, request: Request) -> None:
-    producer_id = await broker.producer_ids.take()
+async def _wait(context: HandlerContext, request: Request) -> None:
+    producer_id = await context.producer_ids.take()
     if producer_id is None:
         _refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     else:

@@ -1,4 +1,5 @@
-"""ListConfigResources: the names of what has a configuration (KIP-1142; version 0 is ListClientMetricsResources).
+"""ListConfigResources: the names of all resources with a configuration (KIP-1142). Version 0 is
+ListClientMetricsResources.
 
 Source: ListConfigResourcesRequest 0 to 1.
 """
@@ -18,16 +19,16 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 KEY = ApiKey.LIST_CONFIG_RESOURCES
 FIRST_WITH_TYPES = 1
 
 
-def handle_list_config_resources(broker: Broker, request: Request, session: Session) -> None:
+def handle_list_config_resources(context: HandlerContext, request: Request, session: Session) -> None:
     """All names of the types that are asked for, or of every type. Needs DESCRIBE_CONFIGS on the cluster."""
     wanted = read(request).resource_types if request.api_version >= FIRST_WITH_TYPES else (_METRICS,)
-    if not broker.gates.authorize_cluster(session, Operation.DESCRIBE_CONFIGS):
+    if not context.gates.authorize_cluster(session, Operation.DESCRIBE_CONFIGS):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     if not set(wanted) <= set(_NAMES):
@@ -38,7 +39,7 @@ def handle_list_config_resources(broker: Broker, request: Request, session: Sess
     rows = tuple(
         resource(resource_name=name, resource_type=int(type_))
         for type_ in types
-        for name in _NAMES[type_](broker.image)
+        for name in _NAMES[type_](context.image)
     )
     answer(request, respond(KEY, config_resources=rows))
 

@@ -31,7 +31,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
     from kraft.broker.serving.session import Session
     from kraft.storage.log import Log
     from kraft.storage.reading import TimestampedOffset
@@ -44,7 +44,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 OF_TIERED_LOGS = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
-"""Nothing is there: logs have no remote part."""
+"""Timestamps of the remote part of a log, which no log here has."""
 
 FIRST_VERSION_OF = MappingProxyType(
     {
@@ -61,11 +61,11 @@ DEBUG_REPLICA = -2
 READ_COMMITTED = 1
 NOT_FOUND = -1
 STEP_PARTITIONS = 256
-"""Partitions that are looked at in one step."""
+"""Partitions that are checked in one step."""
 
 
 class OffsetAnswer(NamedTuple):
-    """What is told of one partition."""
+    """The result for one partition."""
 
     error: ErrorCode = ErrorCode.NONE
     timestamp: int = -1
@@ -89,29 +89,29 @@ class Asker(NamedTuple):
         return self.replica_id < 0
 
 
-def handle_list_offsets(broker: Broker, request: Request, session: Session) -> Steps:
-    """Answer at once if nothing has to be waited for, else from a task."""
+def handle_list_offsets(context: HandlerContext, request: Request, session: Session) -> Steps:
+    """Answer at once if no partition needs a wait, else from a task."""
     message = read(request)
-    return _Listing(broker, request, session, message).answer_in_steps(message.topics)
+    return _Listing(context, request, session, message).answer_in_steps(message.topics)
 
 
 class _Listing:
     """One request in the making: `rows` in its order, an answer or the lookup that is still to be made."""
 
-    def __init__(self, broker: Broker, request: Request, session: Session, message: Any) -> None:
-        self._broker = broker
+    def __init__(self, context: HandlerContext, request: Request, session: Session, message: Any) -> None:
+        self._context = context
         self._request = request
         self._asker = Asker(request.api_version, message.replica_id, message.isolation_level == READ_COMMITTED)
         self._session = session
         self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | Deferred]]]] = []
 
     def answer_in_steps(self, topics: Sequence[Any]) -> Steps:
-        """All partitions in order, then those that have to wait for something."""
+        """Check all partitions in order. Then answer, or look up in a task (`run`) the offsets that need a wait."""
         seen = Counter((topic.name, row.partition_index) for topic in topics for row in topic.partitions)
         looked_at = 0
         for topic in topics:
             name = topic.name
-            allowed = self._broker.gates.authorize_topic(self._session, Operation.DESCRIBE, name)
+            allowed = self._context.gates.authorize_topic(self._session, Operation.DESCRIBE, name)
             rows: list[tuple[int, OffsetAnswer | Deferred]] = []
             for row in topic.partitions:
                 looked_at += 1
@@ -126,15 +126,15 @@ class _Listing:
                     rows.append((index, self._begin(name, index, row.timestamp, row.current_leader_epoch)))
             self._topics.append((name, rows))
         if any(not isinstance(found, OffsetAnswer) for _, rows in self._topics for _, found in rows):
-            self._broker.answer_later(self._request, self.run)
+            self._context.answer_later(self._request, self.run)
         else:
             self.answer()
 
     def _begin(self, topic: str, index: int, timestamp: int, epoch: int) -> OffsetAnswer | Deferred:
         first_version = 1 if timestamp >= 0 else FIRST_VERSION_OF.get(timestamp)
-        if topic == METADATA_TOPIC and index == 0 and self._broker.metadata_topic.may_read(self._session):
+        if topic == METADATA_TOPIC and index == 0 and self._context.metadata_topic.may_read(self._session):
             return self._begin_metadata(timestamp)
-        found = self._broker.replicas.locate(topic, index)
+        found = self._context.locate(topic, index)
         if isinstance(found, ErrorCode):
             return OffsetAnswer(found)
         if first_version is None or self._asker.version < first_version:
@@ -145,7 +145,7 @@ class _Listing:
 
     def _begin_metadata(self, timestamp: int) -> OffsetAnswer | Deferred:
         """The cluster's own log: committed records alone count."""
-        metadata = self._broker.metadata_topic
+        metadata = self._context.metadata_topic
         if timestamp >= 0:
             return metadata, timestamp, -1
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -186,24 +186,24 @@ class _Listing:
         return OffsetAnswer(not_available(partition, self._asker))
 
     async def _find(self, partition: Partition, log: Log, timestamp: int) -> tuple[TimestampedOffset | None, ErrorCode]:
-        """What a lookup by time finds in this log; an error if the log cannot be read, be it only by now."""
-        replicas, truncations = self._broker.replicas, log.truncations
+        """Return what a lookup by time finds in this log, or an error if the log cannot be read (any more)."""
+        context, truncations = self._context, log.truncations
         is_latest = timestamp == MAX_TIMESTAMP
         try:
             steps = log.max_timestamp_offset() if is_latest else log.offset_for_timestamp(timestamp)
-            async with self._broker.gates.opening():
-                return await run_steps(replicas.disk, steps), ErrorCode.NONE
+            async with context.gates.opening():
+                return await run_steps(context.loop.disk, steps), ErrorCode.NONE
         except UnreadableBatch as problem:
             if is_uncut(partition, log, truncations):
-                replicas.damaged_logs.met_unreadable(partition, problem)
+                context.damaged_logs.met_unreadable(partition, problem)
                 return None, ErrorCode.CORRUPT_MESSAGE
         except SegmentGone:
             pass
         except StorageCorrupt as damage:
-            if is_uncut(partition, log, truncations) and not replicas.damaged_logs.met(partition, damage):
+            if is_uncut(partition, log, truncations) and not context.damaged_logs.met(partition, damage):
                 return None, ErrorCode.CORRUPT_MESSAGE
         except DiskError as trouble:
-            replicas.failures.disk_failed(partition, trouble)
+            context.failures.disk_failed(partition, trouble)
         return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def answer(self) -> None:
@@ -276,7 +276,8 @@ def end_offset(partition: Partition, asker: Asker) -> int:
 
 
 def not_available(partition: Partition, asker: Asker) -> ErrorCode:
-    """A new leader that does not know yet how far its predecessor's high watermark had come says so to consumers."""
+    """Return the error for a consumer while a new leader does not know how far its predecessor's high watermark had
+    come."""
     leader = partition.leader
     if leader is None or not asker.is_consumer or partition.high_watermark >= leader.epoch_start_offset:
         return ErrorCode.NONE

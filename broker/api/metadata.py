@@ -34,7 +34,7 @@ from kraft.wire.messages.quirks import Direction
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 NO_TOPIC_ID = UUID(int=0)
@@ -54,17 +54,17 @@ CHECKED_PARTITIONS_MAX = 1_000
 CHECKED_LEADERS_MAX = 16
 
 
-def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
-    """Answer from the newest image, after a moment's look whether the leaders asked for live."""
+def handle_metadata(context: HandlerContext, request: Request, session: Session) -> None:
+    """Answer from the newest image, after a short check whether the leaders in the answer are alive."""
     message = read(request)
     version = request.api_version
     asks_for_cluster = version in WITH_CLUSTER_OPERATIONS and _asks_for_cluster_operations(request)
 
     def reply(lost: frozenset[int]) -> None:
-        made = _MetadataReply(broker, request, session, message, lost)
+        made = _MetadataReply(context, request, session, message, lost)
         made.create_missing()
         if made.is_long or len(message.topics or ()) > STEP_TOPICS:
-            broker.go_on(request, reply_in_steps(made))
+            context.continue_in_steps(request, reply_in_steps(made))
         else:
             respond_with(made)
 
@@ -74,8 +74,8 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
 
     def respond_with(made: _MetadataReply) -> None:
         response = made.build()
-        if asks_for_cluster and broker.gates.authorize_cluster(session, Operation.DESCRIBE):
-            request.respond(*_with_cluster_operations(broker, session, version, response))
+        if asks_for_cluster and context.gates.authorize_cluster(session, Operation.DESCRIBE):
+            request.respond(*_with_cluster_operations(context, session, version, response))
         elif made.is_long:
             request.respond(*messages.encode_response_in_pieces(ApiKey.METADATA, version, response))
         else:
@@ -83,17 +83,17 @@ def handle_metadata(broker: Broker, request: Request, session: Session) -> None:
             return
         request.connection.meter.count_answer(request.api_key, response)
 
-    doubtful = _leaders(broker, message)
+    doubtful = _leaders(context, message)
     if doubtful:
-        broker.leader_check.check(doubtful, partial(broker.finish, request, reply))
+        context.check_leaders(doubtful, partial(context.finish, request, reply))
     else:
         reply(frozenset())
 
 
-def _leaders(broker: Broker, message: Any) -> frozenset[int]:
-    """The other brokers that lead what was asked for by name or id, if they are few: whether they live is asked before
-    they are told."""
-    topics = broker.image.topics
+def _leaders(context: HandlerContext, message: Any) -> frozenset[int]:
+    """Return the other brokers that lead the topics of the request, if they are few. They are checked before the answer
+    names them."""
+    topics = context.image.topics
     found: set[int] = set()
     if message.topics is None or len(message.topics) > CHECKED_TOPICS_MAX:
         return frozenset()
@@ -101,12 +101,12 @@ def _leaders(broker: Broker, message: Any) -> frozenset[int]:
         topic = topics.get_by_id(wanted.topic_id) if wanted.name is None else topics.get(wanted.name)
         if topic is not None and topic.partition_count <= CHECKED_PARTITIONS_MAX:
             found.update(state.leader for _, state in topic.partitions())
-    found -= {NO_LEADER, broker.node_id}
+    found -= {NO_LEADER, context.node_id}
     return frozenset(found) if len(found) <= CHECKED_LEADERS_MAX else frozenset()
 
 
-# Versions 8 to 10 can also ask for what may be done to the cluster. Newer classes do not have that any more, so it is
-# read from the old class, and written over the place where the old version keeps it: its last field.
+# Versions 8 to 10 can also ask for the authorized operations on the cluster. Newer classes lack that field. So it is
+# read with the old class, and written over its place in the old version, which is the last field.
 
 
 def _asks_for_cluster_operations(request: Request) -> bool:
@@ -115,10 +115,10 @@ def _asks_for_cluster_operations(request: Request) -> bool:
     return bool(asked.include_cluster_authorized_operations)
 
 
-def _with_cluster_operations(broker: Broker, session: Session, version: int, response: Any) -> list[bytes]:
+def _with_cluster_operations(context: HandlerContext, session: Session, version: int, response: Any) -> list[bytes]:
     pieces = messages.encode_response_in_pieces(ApiKey.METADATA, version, response)
-    last = b"".join(pieces[-2:])  # the field may stand in both
-    operations = broker.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
+    last = b"".join(pieces[-2:])  # the request may name both
+    operations = context.gates.authorized_operations(session, CLUSTER).to_bytes(4, "big", signed=True)
     place = len(last) - (1 if messages.is_flexible(ApiKey.METADATA, version) else 0) - 4
     return [*pieces[:-2], last[:place] + operations + last[place + 4 :]]
 
@@ -126,27 +126,29 @@ def _with_cluster_operations(broker: Broker, session: Session, version: int, res
 class _MetadataReply:
     """One answer in the making."""
 
-    def __init__(self, broker: Broker, request: Request, session: Session, message: Any, lost: frozenset[int]) -> None:
-        self.broker = broker
+    def __init__(
+        self, context: HandlerContext, request: Request, session: Session, message: Any, lost: frozenset[int]
+    ) -> None:
+        self.context = context
         self.session = session
         self.message = message
         self.version = request.api_version
-        self.image = broker.image
+        self.image = context.image
         self.topic_class = kind(ApiKey.METADATA, "MetadataResponseTopic")
         self.partition_class = kind(ApiKey.METADATA, "MetadataResponsePartition")
         listener = session.listener
         self.endpoints: dict[int, Endpoint] = {}
         for registration in self.image.sorted_brokers():
-            endpoint = broker.endpoint(registration.broker_id, listener)
+            endpoint = context.endpoint(registration.broker_id, listener)
             if endpoint is not None:
                 self.endpoints[registration.broker_id] = endpoint
         self.lost = lost
         self.partitions = PartitionsWriter(ApiKey.METADATA, self.version)
         self.topics: list[Any] | None = None
         self.missing: dict[str, Any] = {}
-        """What is said of each topic that is named and not there."""
+        """The error of each topic that the request names and that does not exist."""
         self.is_long = self._is_long()
-        """More partitions are told than one step of the loop should write."""
+        """The answer has more partitions than one step of the loop should write."""
 
     # very many partitions
 
@@ -184,21 +186,21 @@ class _MetadataReply:
         return respond(
             ApiKey.METADATA,
             brokers=tuple(self._brokers()),
-            cluster_id=self.broker.cluster_id,
+            cluster_id=self.context.cluster_id,
             controller_id=self._controller_id(),
             topics=self.topics if self.topics is not None else tuple(self._topics()),
         )
 
     def _controller_id(self) -> int:
-        """Any broker that is alive: whoever is asked forwards to the active controller."""
-        if self.broker.node_id in self.endpoints:
-            return self.broker.node_id
+        """Return any live broker: each one forwards requests to the active controller."""
+        if self.context.node_id in self.endpoints:
+            return self.context.node_id
         return min(self.endpoints, default=-1)
 
     def _brokers(self) -> Iterator[Any]:
         described = kind(ApiKey.METADATA, "MetadataResponseBroker")
         alive = [self.image.brokers[broker_id] for broker_id in self.endpoints]
-        for registration in (*alive, *self.broker.departed.listed()):
+        for registration in (*alive, *self.context.departed.listed()):
             endpoint = registration.endpoint(self.session.listener)
             if endpoint is not None:
                 yield described(
@@ -238,7 +240,7 @@ class _MetadataReply:
     def _topics_by_id(self, wanted: list[UUID]) -> Iterator[Any]:
         for topic_id in dict.fromkeys(wanted):
             topic = self.image.topics.get_by_id(topic_id)
-            if topic_id == METADATA_TOPIC_ID and self.broker.metadata_topic.may_read(self.session):
+            if topic_id == METADATA_TOPIC_ID and self.context.metadata_topic.may_read(self.session):
                 yield self._metadata_topic()
             elif topic is None:
                 yield self._error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
@@ -259,8 +261,8 @@ class _MetadataReply:
         yield from self.missing.values()
 
     def create_missing(self) -> None:
-        """Decide what is said of the topics that are named and not there, and start to create those that may be: at
-        once, for an answer that is made in steps is dropped when its client goes."""
+        """Choose the error of each named topic that does not exist, and begin to create those that may be created. This
+        happens at once, because an answer that is made in steps is dropped when its client disconnects."""
         wanted = self.message.topics or ()
         if self._refusal(wanted) is not None or any(_is_id(topic.topic_id) for topic in wanted):
             return
@@ -269,12 +271,12 @@ class _MetadataReply:
         creates = (
             bool(missing)
             and self.message.allow_auto_topic_creation
-            and self.broker.dynamic_configs.boolean("auto.create.topics.enable")
+            and self.context.dynamic_configs.boolean("auto.create.topics.enable")
         )
-        may_create_all = creates and self.broker.gates.authorize_cluster(self.session, Operation.CREATE)
+        may_create_all = creates and self.context.gates.authorize_cluster(self.session, Operation.CREATE)
         creatable: list[str] = []
         for name in missing:
-            if name == METADATA_TOPIC and self.broker.metadata_topic.may_read(self.session):
+            if name == METADATA_TOPIC and self.context.metadata_topic.may_read(self.session):
                 self.missing[name] = self._metadata_topic()
             elif name == METADATA_TOPIC:
                 self.missing[name] = self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
@@ -287,20 +289,20 @@ class _MetadataReply:
                     creatable.append(name)
                 self.missing[name] = self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, None)
         if creatable:
-            self.broker.auto_topics.create(self.session, creatable)
+            self.context.create_topics(self.session, creatable)
 
     def _metadata_topic(self) -> Any:
-        """The cluster's own log: told to who may read it and names it, never listed."""
+        """Describe the cluster's own log: only to a client that may read it and names it. It is never listed."""
         return self.topic_class(
             error_code=ErrorCode.NONE,
             name=METADATA_TOPIC,
             topic_id=METADATA_TOPIC_ID,
             is_internal=True,
-            partitions=(self._partition(0, self.broker.metadata_topic.state(self.endpoints)),),
+            partitions=(self._partition(0, self.context.metadata_topic.state(self.endpoints)),),
         )
 
     def _may(self, operation: Operation, name: str) -> bool:
-        return self.broker.gates.authorize_topic(self.session, operation, name)
+        return self.context.gates.authorize_topic(self.session, operation, name)
 
     def _error(self, error: ErrorCode, name: str | None, topic_id: UUID | None) -> Any:
         return self.topic_class(
@@ -314,7 +316,7 @@ class _MetadataReply:
     def _described(self, topic: TopicImage) -> Any:
         operations = AUTHORIZED_OPERATIONS_OMITTED
         if self.message.include_topic_authorized_operations:
-            operations = self.broker.gates.authorized_operations(self.session, topic_resource(topic.name))
+            operations = self.context.gates.authorized_operations(self.session, topic_resource(topic.name))
         return self.topic_class(
             error_code=ErrorCode.NONE,
             name=topic.name,

@@ -1,5 +1,5 @@
-"""The partitions of an answer that describes topics (Metadata, DescribeTopicPartitions), as bytes: of partitions in the
-same state only the number differs, so that the rest of their bytes is made once per answer.
+"""The partitions of an answer that describes topics (Metadata, DescribeTopicPartitions), as bytes. Partitions in the
+same state differ only in their number, so their other bytes are made once per answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _pack_number = struct.Struct(">i").pack
 PIECE_PARTITIONS = 8 * LEAF_PARTITIONS_MAX
 """Some tens of kilobytes."""
 _NUMBER_AT, _NUMBER_END = 2, 6
-"""Where a partition's number stands in its struct, in all versions of both answers: behind the error code."""
+"""Position of a partition's number in its struct, behind the error code, in all versions of both answers."""
 
 
 Describe = Callable[[int, PartitionState], Any]
@@ -27,8 +27,8 @@ Describe = Callable[[int, PartitionState], Any]
 
 
 class PartitionsWriter:
-    """Writes partitions in one version for one answer. Who makes the answer says how a partition is described; that is
-    not kept here, so that the two are no cycle, which would live on with all that the answer was made of."""
+    """Writes partitions in one version for one answer. Its caller passes how a partition is described. It keeps no
+    reference to that: a reference cycle would keep everything alive that the answer was made of."""
 
     def __init__(self, key: ApiKey, version: int) -> None:
         self._write = messages.struct_writer(key, version, "topics", "partitions")

@@ -19,7 +19,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.context import HandlerContext
     from kraft.broker.serving.session import Session
     from kraft.wire.server import Request
 
@@ -27,12 +27,12 @@ EpochAnswer = tuple[ErrorCode, int, int]
 """(error, epoch, end offset); -1 and -1 when the epoch is not known here."""
 
 
-def handle_offset_for_leader_epoch(broker: Broker, request: Request, session: Session) -> None:
+def handle_offset_for_leader_epoch(context: HandlerContext, request: Request, session: Session) -> None:
     """Answer at once if all the logs are open, else once they are."""
     message = read(request)
     allowed = {
-        topic.topic: broker.gates.authorize_topic(session, Operation.DESCRIBE, topic.topic)
-        or broker.gates.authorize_cluster(session, Operation.CLUSTER_ACTION)
+        topic.topic: context.gates.authorize_topic(session, Operation.DESCRIBE, topic.topic)
+        or context.gates.authorize_cluster(session, Operation.CLUSTER_ACTION)
         for topic in message.topics
     }
     closed = [
@@ -40,22 +40,24 @@ def handle_offset_for_leader_epoch(broker: Broker, request: Request, session: Se
         for topic in message.topics
         for row in topic.partitions
         if allowed[topic.topic]
-        and isinstance(partition := broker.replicas.locate(topic.topic, row.partition), Partition)
+        and isinstance(partition := context.locate(topic.topic, row.partition), Partition)
         and partition.readable is None
     ]
     if not closed:
-        _answer(broker, request, session, message, allowed)
+        _answer(context, request, session, message, allowed)
         return
 
     async def when_open() -> None:
         for partition in closed:
             await wait_open(partition)
-        _answer(broker, request, session, message, allowed)
+        _answer(context, request, session, message, allowed)
 
-    broker.answer_later(request, when_open)
+    context.answer_later(request, when_open)
 
 
-def _answer(broker: Broker, request: Request, session: Session, message: Any, allowed: dict[str, bool]) -> None:
+def _answer(
+    context: HandlerContext, request: Request, session: Session, message: Any, allowed: dict[str, bool]
+) -> None:
     row_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "EpochEndOffset")
     topic_class = part(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderTopicResult")
     topics = []
@@ -63,7 +65,7 @@ def _answer(broker: Broker, request: Request, session: Session, message: Any, al
         rows = []
         for row in topic.partitions:
             if allowed[topic.topic]:
-                error, epoch, end = _end_of_epoch(broker, session, topic.topic, row)
+                error, epoch, end = _end_of_epoch(context, session, topic.topic, row)
             else:
                 error, epoch, end = ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1
             rows.append(row_class(error_code=error, partition=row.partition, leader_epoch=epoch, end_offset=end))
@@ -71,11 +73,11 @@ def _answer(broker: Broker, request: Request, session: Session, message: Any, al
     answer(request, respond(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=tuple(topics)))
 
 
-def _end_of_epoch(broker: Broker, session: Session, topic: str, asked: Any) -> EpochAnswer:
+def _end_of_epoch(context: HandlerContext, session: Session, topic: str, asked: Any) -> EpochAnswer:
     """`asked`: the request's row for one partition."""
-    if topic == METADATA_TOPIC and asked.partition == PARTITION and broker.metadata_topic.may_read(session):
-        return broker.metadata_topic.end_of_epoch(asked.leader_epoch)
-    found = broker.replicas.locate(topic, asked.partition)
+    if topic == METADATA_TOPIC and asked.partition == PARTITION and context.metadata_topic.may_read(session):
+        return context.metadata_topic.end_of_epoch(asked.leader_epoch)
+    found = context.locate(topic, asked.partition)
     if isinstance(found, ErrorCode):
         return found, -1, -1
     error = leader_epoch_error(found, asked.current_leader_epoch)

@@ -1,9 +1,13 @@
-"""The table of this broker's APIs: key → handler. What is not here is not served, and not advertised."""
+"""The table of a broker's APIs: key → what makes its handler. An API that is not here is not served or advertised."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kraft.broker.api.absent_features import (
     handle_consumer_group_heartbeat,
@@ -28,15 +32,17 @@ from kraft.broker.api.admin import (
 )
 from kraft.broker.api.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from kraft.broker.api.alter_log_dirs import handle_alter_replica_log_dirs
-from kraft.broker.api.api_versions import handle_api_versions
+from kraft.broker.api.api_versions import ApiVersionsHandler
+from kraft.broker.api.context import Handler, HandlerContext
 from kraft.broker.api.delete_records import handle_delete_records
 from kraft.broker.api.describe_cluster import handle_describe_cluster
 from kraft.broker.api.describe_configs import handle_describe_configs
 from kraft.broker.api.describe_log_dirs import handle_describe_log_dirs
 from kraft.broker.api.describe_producers import handle_describe_producers
 from kraft.broker.api.describe_topic_partitions import handle_describe_topic_partitions
-from kraft.broker.api.fetch.handle_fetch import handle_fetch
+from kraft.broker.api.fetch.handle_fetch import FetchHandler
 from kraft.broker.api.find_coordinator import handle_find_coordinator
+from kraft.broker.api.forwarding import Forwarder
 from kraft.broker.api.group_membership import (
     handle_heartbeat,
     handle_join_group,
@@ -51,61 +57,113 @@ from kraft.broker.api.list_config_resources import handle_list_config_resources
 from kraft.broker.api.list_offsets import handle_list_offsets
 from kraft.broker.api.metadata import handle_metadata
 from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from kraft.broker.api.produce.handle_produce import handle_produce
+from kraft.broker.api.produce.handle_produce import ProduceHandler
 from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
-from kraft.broker.node.dispatch import Handler
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.rpc import InternalKey
+from kraft.wire.rpc.controller_messages import IdentifyResponse
 
-HANDLERS: Mapping[int, Handler] = MappingProxyType(
+if TYPE_CHECKING:
+    from kraft.broker.serving.gates import Gates
+    from kraft.broker.serving.session import Session
+    from kraft.broker.serving.turns import Steps
+    from kraft.image import FeatureRange
+    from kraft.node.log_limit import LogLimit
+    from kraft.wire.server import Request
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerParts:
+    """The parts of which the handlers of one broker are made. `features` are those that this release supports."""
+
+    context: HandlerContext
+    produce: ProduceHandler
+    fetch: FetchHandler
+    forwarder: Forwarder
+    incarnation_id: UUID
+    features: tuple[FeatureRange, ...]
+
+
+def make_handlers(parts: HandlerParts) -> dict[int, Handler]:
+    """Return the handler of each key, for one broker."""
+    return {key: make(parts) for key, make in HANDLERS.items()}
+
+
+def _with_context(
+    handle: Callable[[HandlerContext, Request, Session], Steps | None],
+) -> Callable[[HandlerParts], Handler]:
+    return lambda parts: partial(handle, parts.context)
+
+
+def _forwarding(handle: Callable[[Forwarder, Request, Session], None]) -> Callable[[HandlerParts], Handler]:
+    return lambda parts: partial(handle, parts.forwarder)
+
+
+def _refusing(handle: Callable[[Gates, LogLimit, Request, Session], None]) -> Callable[[HandlerParts], Handler]:
+    return lambda parts: partial(handle, parts.context.gates, parts.context.log_limit)
+
+
+def _altering_configs(parts: HandlerParts) -> Handler:
+    return partial(handle_incremental_alter_configs, parts.context.node_id, parts.forwarder)
+
+
+def _identifying(parts: HandlerParts) -> Handler:
+    context = parts.context
+    identity = IdentifyResponse(
+        cluster_id=context.cluster_id, node_id=context.node_id, incarnation_id=parts.incarnation_id
+    )
+    return partial(handle_identify, identity)
+
+
+HANDLERS: Mapping[int, Callable[[HandlerParts], Handler]] = MappingProxyType(
     {
-        ApiKey.PRODUCE: handle_produce,
-        ApiKey.FETCH: handle_fetch,
-        ApiKey.LIST_OFFSETS: handle_list_offsets,
-        ApiKey.METADATA: handle_metadata,
-        ApiKey.OFFSET_COMMIT: handle_offset_commit,
-        ApiKey.OFFSET_FETCH: handle_offset_fetch,
-        ApiKey.FIND_COORDINATOR: handle_find_coordinator,
-        ApiKey.JOIN_GROUP: handle_join_group,
-        ApiKey.HEARTBEAT: handle_heartbeat,
-        ApiKey.LEAVE_GROUP: handle_leave_group,
-        ApiKey.SYNC_GROUP: handle_sync_group,
-        ApiKey.DESCRIBE_GROUPS: handle_describe_groups,
-        ApiKey.LIST_GROUPS: handle_list_groups,
-        ApiKey.SASL_HANDSHAKE: handle_sasl_handshake,
-        ApiKey.API_VERSIONS: handle_api_versions,
-        ApiKey.CREATE_TOPICS: handle_create_topics,
-        ApiKey.DELETE_TOPICS: handle_delete_topics,
-        ApiKey.DELETE_RECORDS: handle_delete_records,
-        ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
-        ApiKey.DESCRIBE_ACLS: handle_describe_acls,
-        ApiKey.CREATE_ACLS: handle_create_acls,
-        ApiKey.DELETE_ACLS: handle_delete_acls,
-        ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
-        ApiKey.ALTER_CONFIGS: handle_alter_configs,
-        ApiKey.ALTER_REPLICA_LOG_DIRS: handle_alter_replica_log_dirs,
-        ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
-        ApiKey.SASL_AUTHENTICATE: handle_sasl_authenticate,
-        ApiKey.CREATE_PARTITIONS: handle_create_partitions,
-        ApiKey.DELETE_GROUPS: handle_delete_groups,
-        ApiKey.ELECT_LEADERS: handle_elect_leaders,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: handle_alter_reassignments,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: handle_list_reassignments,
-        ApiKey.OFFSET_DELETE: handle_offset_delete,
-        ApiKey.DESCRIBE_QUORUM: handle_describe_quorum,
-        ApiKey.UPDATE_FEATURES: handle_update_features,
-        ApiKey.DESCRIBE_CLUSTER: handle_describe_cluster,
-        ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
-        ApiKey.UNREGISTER_BROKER: handle_unregister_broker,
-        ApiKey.DESCRIBE_TRANSACTIONS: handle_describe_transactions,
-        ApiKey.LIST_TRANSACTIONS: handle_list_transactions,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: handle_consumer_group_heartbeat,
-        ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
-        ApiKey.ADD_RAFT_VOTER: handle_add_raft_voter,
-        ApiKey.REMOVE_RAFT_VOTER: handle_remove_raft_voter,
-        InternalKey.IDENTIFY: handle_identify,
+        ApiKey.PRODUCE: lambda parts: parts.produce.handle,
+        ApiKey.FETCH: lambda parts: parts.fetch.handle,
+        ApiKey.LIST_OFFSETS: _with_context(handle_list_offsets),
+        ApiKey.METADATA: _with_context(handle_metadata),
+        ApiKey.OFFSET_COMMIT: _with_context(handle_offset_commit),
+        ApiKey.OFFSET_FETCH: _with_context(handle_offset_fetch),
+        ApiKey.FIND_COORDINATOR: _with_context(handle_find_coordinator),
+        ApiKey.JOIN_GROUP: _with_context(handle_join_group),
+        ApiKey.HEARTBEAT: _with_context(handle_heartbeat),
+        ApiKey.LEAVE_GROUP: _with_context(handle_leave_group),
+        ApiKey.SYNC_GROUP: _with_context(handle_sync_group),
+        ApiKey.DESCRIBE_GROUPS: _with_context(handle_describe_groups),
+        ApiKey.LIST_GROUPS: _with_context(handle_list_groups),
+        ApiKey.SASL_HANDSHAKE: _refusing(handle_sasl_handshake),
+        ApiKey.API_VERSIONS: lambda parts: ApiVersionsHandler(parts.context.newest_image, parts.features).handle,
+        ApiKey.CREATE_TOPICS: _forwarding(handle_create_topics),
+        ApiKey.DELETE_TOPICS: _forwarding(handle_delete_topics),
+        ApiKey.DELETE_RECORDS: _with_context(handle_delete_records),
+        ApiKey.INIT_PRODUCER_ID: _with_context(handle_init_producer_id),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _with_context(handle_offset_for_leader_epoch),
+        ApiKey.DESCRIBE_ACLS: _refusing(handle_describe_acls),
+        ApiKey.CREATE_ACLS: _refusing(handle_create_acls),
+        ApiKey.DELETE_ACLS: _refusing(handle_delete_acls),
+        ApiKey.DESCRIBE_CONFIGS: _with_context(handle_describe_configs),
+        ApiKey.ALTER_CONFIGS: _forwarding(handle_alter_configs),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: _with_context(handle_alter_replica_log_dirs),
+        ApiKey.DESCRIBE_LOG_DIRS: _with_context(handle_describe_log_dirs),
+        ApiKey.SASL_AUTHENTICATE: _refusing(handle_sasl_authenticate),
+        ApiKey.CREATE_PARTITIONS: _forwarding(handle_create_partitions),
+        ApiKey.DELETE_GROUPS: _with_context(handle_delete_groups),
+        ApiKey.ELECT_LEADERS: _forwarding(handle_elect_leaders),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _altering_configs,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _forwarding(handle_alter_reassignments),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: _forwarding(handle_list_reassignments),
+        ApiKey.OFFSET_DELETE: _with_context(handle_offset_delete),
+        ApiKey.DESCRIBE_QUORUM: _forwarding(handle_describe_quorum),
+        ApiKey.UPDATE_FEATURES: _forwarding(handle_update_features),
+        ApiKey.DESCRIBE_CLUSTER: _with_context(handle_describe_cluster),
+        ApiKey.DESCRIBE_PRODUCERS: _with_context(handle_describe_producers),
+        ApiKey.UNREGISTER_BROKER: _forwarding(handle_unregister_broker),
+        ApiKey.DESCRIBE_TRANSACTIONS: _refusing(handle_describe_transactions),
+        ApiKey.LIST_TRANSACTIONS: _refusing(handle_list_transactions),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: _refusing(handle_consumer_group_heartbeat),
+        ApiKey.LIST_CONFIG_RESOURCES: _with_context(handle_list_config_resources),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: _with_context(handle_describe_topic_partitions),
+        ApiKey.ADD_RAFT_VOTER: _forwarding(handle_add_raft_voter),
+        ApiKey.REMOVE_RAFT_VOTER: _forwarding(handle_remove_raft_voter),
+        InternalKey.IDENTIFY: _identifying,
     }
 )

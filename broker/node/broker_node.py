@@ -17,16 +17,16 @@ import structlog
 import trio
 
 from kraft.broker.api.fetch.metadata_topic import MetadataTopic
-from kraft.broker.api.table import HANDLERS
 from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts
 from kraft.broker.node.broker import Broker
-from kraft.broker.node.dispatch import LONG_REQUEST_BYTES, Dispatcher
+from kraft.broker.node.dispatch import LONG_REQUEST_BYTES
 from kraft.broker.node.identity import NodeIdentity
 from kraft.broker.node.leader_check import CHECK_MS, PURPOSE, LeaderCheck
 from kraft.broker.node.lifecycle import BrokerLifecycle
+from kraft.broker.node.request_parts import make_dispatcher
 from kraft.broker.roles.replica_manager import ReplicaManager
 from kraft.broker.serving.controller_channel import ControllerChannel
 from kraft.broker.serving.dynamic_configs import DynamicConfigs
@@ -55,7 +55,7 @@ CONTROLLED_SHUTDOWN_MS_MAX = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the broker shares with the controller in the same process."""
+    """Parts that the broker shares with the controller of the same process."""
 
     quorum: Quorum
     publisher: MetadataPublisher
@@ -95,14 +95,13 @@ class BrokerNode:
             requests=shared.requests,
             gates=shared.gates,
             dynamic_configs=DynamicConfigs(config),
-            features=SUPPORTED_FEATURES,
             start_task=self._start_task,
             fail=fail,
         )
         broker.controller = ControllerChannel(config, seam, shared.quorum, shared.peers)
         broker.metadata_topic = MetadataTopic(shared.quorum, shared.gates)
         prober = Prober(config, shared.peers, identity.cluster_id, timeout_ms=CHECK_MS, purpose=PURPOSE)
-        broker.leader_check = LeaderCheck(prober, lambda: shared.publisher.image)
+        leader_check = LeaderCheck(prober, lambda: shared.publisher.image)
         broker.lifecycle = BrokerLifecycle(
             config,
             seam.clock,
@@ -145,10 +144,10 @@ class BrokerNode:
         broker.groups = GroupCoordinators(config, ports, lambda: shared.publisher.image)
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
-        broker.dispatcher = Dispatcher(broker, HANDLERS, limits=limits, faults=shared.faults)
+        broker.dispatcher = make_dispatcher(broker, lambda: shared.publisher.image, leader_check, limits, shared.faults)
 
     def bind(self) -> None:
-        """Listen on the broker's listeners, and settle what is advertised. AddressInUse names the port."""
+        """Listen on the broker's listeners, and set the advertised endpoints. AddressInUse names the port."""
         controllers = self._config.controller_listener_names
         for listener in self._config.listeners:
             if listener.name not in controllers:
@@ -166,7 +165,7 @@ class BrokerNode:
         )
 
     async def open_directories(self) -> None:
-        """Lock and check the log directories; before the quorum opens its log in one of them."""
+        """Lock and check the log directories. Called before the quorum opens its log in one of them."""
         await self.broker.replicas.open_directories()
 
     @property
@@ -245,12 +244,12 @@ class BrokerNode:
             rack=broker.config.rack,
             host_id=broker.config.host_id,
             log_dirs=broker.replicas.directories.ids,
-            features=broker.features,
+            features=SUPPORTED_FEATURES,
             previous_broker_epoch=broker.replicas.previous_broker_epoch,
         )
 
     def _published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
-        """A newer image is in force: settings, then roles, then what is told to the controller."""
+        """Apply a newer image: settings, then roles, then what is reported to the controller."""
         self.broker.dynamic_configs.apply(new, delta)
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
@@ -261,7 +260,7 @@ class BrokerNode:
             self._seam.network.request_pass()
 
     def _apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:
-        """Take the roles of a newer image, in turns if there are many; then groups, then tell the controller."""
+        """Apply the roles of a newer image, in turns if there are many. Then report them, to groups and controller."""
 
         def taken() -> None:
             then()

@@ -67,8 +67,8 @@ def format_directories(
     before_metadata: Callable[[], None] | None = None,
     skip_failing: bool = False,
 ) -> list[str]:
-    """Format those of the node's directories that are not; gives their paths. ForeignDirectory if one that is belongs
-    to another cluster or node. The metadata directory gets `metadata_directory_id`, if one is given, after
+    """Format the node's unformatted directories, and return their paths. ForeignDirectory if a formatted one belongs to
+    another cluster or node. The metadata directory gets `metadata_directory_id`, if one is given, after
     `before_metadata` has put into it what must be there from the first start on. With `skip_failing`, a directory whose
     device refuses is left to the replica manager, which takes it offline; never the metadata directory."""
     formatted: list[str] = []

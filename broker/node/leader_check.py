@@ -1,9 +1,9 @@
-"""LeaderCheck: do these brokers live at this very moment?
+"""LeaderCheck: check whether brokers are alive at this moment.
 
-A client whose connection to a leader ended asks another broker at once who leads now. It comes before the controller
-can know, and librdkafka believes the old answer for a second. So a broker asks the leaders themselves (Identify, on a
-connection that it keeps) before it names them: a process that lives answers within a millisecond or two, one that is
-dying never does. No answer in CHECK_MS means that nothing is known, and the image is told as it is.
+A client whose connection to a leader ended asks another broker at once for the new leader. The controller cannot know
+by then, and librdkafka believes the old answer for a second. So a broker first probes the leaders that it is about to
+name, with Identify on a kept connection. A live process answers within a millisecond or two, a dying one never does. If
+no answer comes within CHECK_MS, nothing is known, and the answer is that of the image.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LeaderCheck:
         self._newest_image = newest_image
 
     def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
-        """Ask these brokers, and call `then` once, later, with those that are gone."""
+        """Probe these brokers, and call `then` once, later, with those that are gone."""
         waiting = set(broker_ids)
         lost: set[int] = set()
 

@@ -1,9 +1,8 @@
-"""How far this broker's logs reach, for the partitions of which no replica is known to be complete (neither ISR nor
-ELR).
+"""Log ends of this broker, for partitions without a replica that is known to be complete (neither ISR nor ELR).
 
-Every heartbeat reports it to the controller until there is a leader: the controller chooses the replica whose log
-reaches furthest. Invariant: only an end that cannot change is reported. The broker takes the role without a leader
-before it looks at the end, the log is open, and it is the log of the incarnation that reports.
+Every heartbeat reports them to the controller until there is a leader: the controller chooses the replica whose log
+reaches furthest. Invariant: only an end that cannot change is reported. The broker applies the role without a leader
+before it reads the end. The log is open, and belongs to the incarnation that reports.
 Source: KIP-966 (unclean recovery), docs/decisions/18-the-furthest-log.md.
 """
 
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
 LEAVES_PER_STEP = 4
 LOOKS_MAX = 4 * LOG_ENDS_MAX
-"""Logs that one heartbeat looks for: not all of them may be open."""
+"""Maximum logs that one heartbeat checks, because not all of them may be open."""
 
 
 class LogEnds:
-    """Follows the metadata; `told` is what to tell now."""
+    """Follows the metadata. `told` returns the log ends to report now."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class LogEnds:
         find_replica: Callable[[UUID, int], Partition | None],
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when there is something new to tell."""
+        """`changed` is called when there is something new to report."""
         self._node_id = node_id
         self._newest_image = newest_image
         self._find_replica = find_replica
@@ -51,12 +50,12 @@ class LogEnds:
 
     @property
     def is_more_than_fits(self) -> bool:
-        """One heartbeat cannot tell of all."""
+        """Whether there are more log ends than fit into one heartbeat."""
         return len(self._wanted) > LOG_ENDS_MAX
 
     async def load(self) -> None:
-        """The logs are taken over as the newest image says: of each partition the one of its turn, for there may be
-        very many. What changes from now on is told by `published`."""
+        """Find the partitions to report in the newest image, in turns, because there may be very many. `published`
+        handles later changes."""
         self._follows = True
         looked_at = 0
         for topic_id in [topic.topic_id for topic in self._newest_image().topics]:
@@ -84,8 +83,8 @@ class LogEnds:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 
     def told(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
-        """What the logs that can be read say, and their epochs. Of more than LOG_ENDS_MAX that many, and the next time
-        others: of a full window the controller remembers what it was told before."""
+        """Return the ends and epochs of the logs that can be read, at most LOG_ENDS_MAX, and others the next time. The
+        controller remembers what earlier heartbeats reported."""
         wanted = self._wanted
         rows: list[tuple[LogEndRow, LogEpochs]] = []
         for key in list(islice(wanted, LOOKS_MAX)):

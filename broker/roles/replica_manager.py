@@ -46,15 +46,11 @@ if TYPE_CHECKING:
     from kraft.seam import Seam
     from kraft.wire.rpc import RpcMessage
 
-OPENINGS_AT_ONCE_MAX = 1
-"""Produced batches that are opened off the loop at the same time: the largest may hold 150 MB for 30 ms."""
-RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
 
 class ReplicaManager:
     """The data plane of one broker: a place where its parts are made and connected. It decides nothing itself.
 
-    Handlers use `find` and `locate`, `clock`, `disk` and `deadlines` (which are the Loop's), and the parts by name.
+    Only `kraft.broker.node` knows it: it gives handlers and coordinators the parts and callables that they use.
     """
 
     def __init__(
@@ -87,11 +83,9 @@ class ReplicaManager:
         """Broker epoch in the clean-shutdown files, for the registration; -1 if any was missing or they disagree."""
         node_id = config.node_id
 
-        # what handlers use
-        self.fetch_bytes_max = config.integer("fetch.max.bytes")
-        self.selects_by_rack = config.string("replica.selector.class") == RACK_AWARE_SELECTOR
+        # what Fetch uses
         self.woken: dict[Woken, None] = {}
-        self.openings = trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX)
+        """Parked fetches to check at the end of the pass; always the same dict."""
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), seam.random.stream("fetch sessions")
         )
@@ -227,14 +221,15 @@ class ReplicaManager:
             self._nursery.start_soon(function, *arguments)
 
     def _end_pass(self) -> None:
-        """The end of a driver's pass: settle what changed, then look at the fetches that this woke."""
+        """Settle the partitions that changed in this pass of the driver, then check the fetches that this woke."""
         host = self.host
         while host.changed:
             changed, host.changed = host.changed, {}
             for partition in changed:
                 partition.settle()
         if self.woken:
-            woken, self.woken = self.woken, {}
+            woken = list(self.woken)
+            self.woken.clear()
             for fetch in woken:
                 fetch.look_again()
         self.logs.syncer.start_wanted()

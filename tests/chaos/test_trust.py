@@ -26,8 +26,9 @@ from kraft.sim.chaos.scenarios.scenario_file import parse_scenario, read_scenari
 from kraft.sim.chaos.targets.own_target import OwnTarget
 
 ACKNOWLEDGED_BY_THE_LEADER_ALONE = """
-from kraft.broker.api.produce import handle_produce as produce
-produce.ACKS_ALL = None  # no request is of this kind, and those that wait for nobody are answered after the append
+from kraft.broker.api.produce import general_produce, handle_produce
+# no request has these acks, and a request that waits for no follower is answered after the append
+general_produce.ACKS_ALL = handle_produce.ACKS_ALL = None
 """
 LEADER_LOST_BEHIND_A_CUT = """
 title = "A leader dies while its followers cannot fetch from it"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from kraft.broker.api.table import HANDLERS
-from kraft.broker.node.broker import Broker
+from kraft.broker.api.context import Handler
+from kraft.broker.api.table import HANDLERS, HandlerParts
 from kraft.broker.serving.session import Session
 from kraft.broker.serving.turns import Steps
 from kraft.client import DeliveryFailed, KafkaError
@@ -83,15 +83,20 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_told_of_as_such() -> None
 )
 def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
-    handle = HANDLERS[key]
+    make_real = HANDLERS[key]
 
-    def answer(broker: Broker, request: Request, session: Session) -> Steps | None:
-        nonlocal asked
-        asked += 1
-        if asked <= 2:
-            request.respond(b"\xff")
-            return None
-        return handle(broker, request, session)
+    def make(parts: HandlerParts) -> Handler:
+        handle = make_real(parts)
+
+        def answer(request: Request, session: Session) -> Steps | None:
+            nonlocal asked
+            asked += 1
+            if asked <= 2:
+                request.respond(b"\xff")
+                return None
+            return handle(request, session)
+
+        return answer
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -105,7 +110,7 @@ def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: p
                 await consumer.poll(timeout_ms=2_000)
         assert asked > 2
 
-    replace_row(monkeypatch, HANDLERS, key, answer)  # type: ignore[arg-type]
+    replace_row(monkeypatch, HANDLERS, key, make)  # type: ignore[arg-type]
     run(test, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0")
 
 
@@ -116,15 +121,20 @@ def test_a_producer_outlives_answers_that_do_not_parse(
 ) -> None:
     """The first ones, or some that come later, on another of its connections."""
     asked = 0
-    handle = HANDLERS[key]
+    make_real = HANDLERS[key]
 
-    def answer(broker: Broker, request: Request, session: Session) -> Steps | None:
-        nonlocal asked
-        asked += request.client_id == "victim"
-        if request.client_id == "victim" and answered_before < asked <= answered_before + 2:
-            request.respond(b"\xff")
-            return None
-        return handle(broker, request, session)
+    def make(parts: HandlerParts) -> Handler:
+        handle = make_real(parts)
+
+        def answer(request: Request, session: Session) -> Steps | None:
+            nonlocal asked
+            asked += request.client_id == "victim"
+            if request.client_id == "victim" and answered_before < asked <= answered_before + 2:
+                request.respond(b"\xff")
+                return None
+            return handle(request, session)
+
+        return answer
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -136,5 +146,5 @@ def test_a_producer_outlives_answers_that_do_not_parse(
         assert asked
         assert await stage.values() == [b"a", b"b"]
 
-    replace_row(monkeypatch, HANDLERS, key, answer)  # type: ignore[arg-type]
+    replace_row(monkeypatch, HANDLERS, key, make)  # type: ignore[arg-type]
     run(test)

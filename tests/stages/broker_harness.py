@@ -5,13 +5,17 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from kraft.broker.api.table import HANDLERS
+from kraft.broker.api.context import HandlerContext
+from kraft.broker.api.forwarding import Forwarder
+from kraft.broker.api.table import HandlerParts, make_handlers
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.node.broker import Broker
+from kraft.broker.node.continuations import Continuations
 from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.serving.connection_limits import ConnectionLimits
 from kraft.broker.serving.dynamic_configs import DynamicConfigs
 from kraft.broker.serving.gates import Authorizer, Gates, Operation, Resource, ResourceType
 from kraft.broker.serving.metrics.metric_registry import Metrics
@@ -26,7 +30,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import is_flexible, response_header_version
 from kraft.wire.budget import MemoryBudget
 from kraft.wire.request_meter import RequestMeter
-from kraft.wire.server import ServerConnection, ServerLimits
+from kraft.wire.server import Request, ServerConnection, ServerLimits
 
 CLUSTER_ID = "Some-cluster-id-1234AB"
 INCARNATION = UUID(int=0xABCDEF)
@@ -132,6 +136,13 @@ class RecordingTopics:
         self.asked += names
 
 
+class NotServed:
+    """In the place of Produce and Fetch, which need a data plane."""
+
+    def handle(self, request: Request, session: Session) -> None:
+        raise AssertionError("this broker has no data plane")
+
+
 class BrokerHarness:
     """One broker, its dispatcher, and clients that speak frames."""
 
@@ -159,24 +170,78 @@ class BrokerHarness:
             requests=RequestMeter(self.clock.monotonic_ns),
             gates=Gates(MemoryBudget(1 << 28), authorizer=authorizer),
             dynamic_configs=DynamicConfigs(config),
-            features=SUPPORTED_FEATURES,
             start_task=self._start_task if nursery is None else nursery.start_soon,
             fail=self.failures.append,
         )
         broker.lifecycle = StillLifecycle()  # type: ignore[assignment]
         self.lost: set[int] = set()
-        broker.leader_check = StillCheck(self.lost)  # type: ignore[assignment]
         broker.metadata_topic = SecretTopic()  # type: ignore[assignment]
         broker.producer_ids = ProducerIds(
             1, lambda: broker.broker_epoch, lambda message: broker.controller.request(message), broker.start_task
         )
         self.auto_topics = RecordingTopics()
-        broker.auto_topics = self.auto_topics  # type: ignore[assignment]
         broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))
         register_request_metrics(broker.requests, broker.metrics)
-        broker.dispatcher = Dispatcher(broker, HANDLERS, limits=ServerLimits())
+        self.continuations = Continuations(self.clock, broker.start_task, broker.requests)  # type: ignore[arg-type]
+        broker.dispatcher = self.dispatcher(make_handlers(self._parts()))
         if not held:
             broker.dispatcher.release_requests()
+
+    def dispatcher(self, handlers: Any, *, limits: ServerLimits | None = None) -> Dispatcher:
+        """A dispatcher to these handlers, with the parts of this broker."""
+        broker = self.broker
+        return Dispatcher(
+            broker.config,
+            handlers,
+            self.continuations,
+            ConnectionLimits(broker.config, self.clock, broker.log_limit, broker.start_task),  # type: ignore[arg-type]
+            memory=broker.gates.memory,
+            requests=broker.requests,
+            log_limit=broker.log_limit,
+            limits=limits or ServerLimits(),
+        )
+
+    def _parts(self) -> HandlerParts:
+        """What handlers are made of; there is no data plane and no coordinator."""
+        broker, absent, continuations = self.broker, cast("Any", None), self.continuations
+        context = HandlerContext(
+            node_id=broker.node_id,
+            cluster_id=CLUSTER_ID,
+            config=broker.config,
+            loop=absent,
+            gates=broker.gates,
+            log_limit=broker.log_limit,
+            dynamic_configs=broker.dynamic_configs,
+            newest_image=lambda: self.holder.image,
+            departed=broker.departed,
+            find=absent,
+            locate=absent,
+            directories=absent,
+            failures=absent,
+            damaged_logs=absent,
+            moves=absent,
+            write_log_starts_of=absent,
+            groups=absent,
+            metadata_topic=broker.metadata_topic,
+            producer_ids=broker.producer_ids,
+            create_topics=lambda session, names: self.auto_topics.create(session, names),
+            check_leaders=StillCheck(self.lost).check,
+            finish=continuations.finish,
+            continue_in_steps=continuations.continue_in_steps,
+            answer_later=continuations.answer_later,
+        )
+
+        def forward(*arguments: Any, **options: Any) -> Any:
+            return broker.controller.forward(*arguments, **options)
+
+        return HandlerParts(
+            context,
+            NotServed(),  # type: ignore[arg-type]
+            NotServed(),  # type: ignore[arg-type]
+            Forwarder(broker.gates, context.newest_image, forward, continuations.answer_later),
+            INCARNATION,
+            SUPPORTED_FEATURES,
+        )
 
     def _start_task(self, function: Any, *arguments: Any) -> None:
         """Tasks run at once, to their end: what they wait for here never suspends."""

@@ -1,9 +1,10 @@
 """`__cluster_metadata` as clients see it: partition 0 of the cluster's own log, up to this broker's high watermark.
 
 Clients read it by name or id with ALTER or CLUSTER_ACTION on the cluster. It is never listed and never written. Every
-broker observes the log and can serve it. All of them name the same broker as its leader, the live one with the lowest
-id. Secrets are hidden, so the answer is bytes and no file range. A broker that lags behind another answers
-OFFSET_NOT_AVAILABLE, and the consumer asks again. Committed records are never cut, and no answer here says otherwise.
+broker observes the log and can serve it. All brokers name the same one as its leader: the live broker with the lowest
+id. Secrets are redacted, so records leave as bytes and not as file ranges. A broker that lags behind another answers
+OFFSET_NOT_AVAILABLE, and the consumer retries. Committed records are never truncated, and no response here implies that
+they were.
 Source: docs/decisions/06-metadata-log.md.
 """
 
@@ -33,8 +34,8 @@ METADATA_TOPIC_ID = UUID(int=1)
 PARTITION = 0
 WAITING_KEPT_MAX = 64
 OPEN_END = 2**63 - 1
-"""Where an epoch ends that is in force, as far as is known here. Another broker may have told of more of it, and a
-smaller number would be taken for a loss."""
+"""End offset of the epoch that is in force, as far as this broker knows. Another broker may have reported a later end,
+and a consumer would take a smaller number for a loss."""
 
 
 def is_metadata_topic(key: str | UUID) -> bool:
@@ -60,12 +61,12 @@ class MetadataTopic:
         self._waiting: dict[Waiter, None] = {}
 
     def may_read(self, session: Session) -> bool:
-        """Whoever may change the cluster, or acts for it, may see all of it."""
+        """Return whether the session may read the log: it may alter the cluster, or act for it."""
         allowed = self._gates.authorize_cluster
         return allowed(session, Operation.ALTER) or allowed(session, Operation.CLUSTER_ACTION)
 
     def state(self, alive: Iterable[int]) -> PartitionState:
-        """The partition as Metadata tells it: every broker that is alive has it."""
+        """Return the partition as Metadata describes it: every live broker is an in-sync replica."""
         brokers = tuple(sorted(alive))
         return PartitionState(brokers, brokers, min(brokers, default=-1), self._quorum.leader_and_epoch[1], 0)
 
@@ -118,7 +119,8 @@ class MetadataTopic:
         self._waiting[waiter] = None
 
     def published(self) -> bool:
-        """The high watermark has moved: who waits looks again at the end of the pass. True if anybody does."""
+        """Wake the waiting fetches: the high watermark has moved. Return whether there was one; it is checked at the
+        end of the pass."""
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             waiter.wake()

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kraft.storage.log import Log
 
 HOT_TAIL_BYTES = 32 * 1024 * 1024
-"""So far behind the end of a log its bytes are taken to be in memory without a look."""
+"""Distance from the end of a log within which bytes are assumed to be in memory."""
 PROBE_STRIDE_BYTES = 128 * 1024
 
 
 class FetchParams(NamedTuple):
-    """What holds for every partition of a fetch. `replica_id` is -1 for consumers; `prefers_near`: the broker selects
-    read replicas by rack."""
+    """Parameters of a fetch that hold for every partition. `replica_id` is -1 for consumers. `prefers_near`: the broker
+    selects read replicas by rack."""
 
     version: int
     replica_id: int = -1
@@ -126,8 +126,8 @@ def _read_blank(
 
 
 def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> bool:
-    """We lead in the epoch that the asker knows, it is a consumer or a follower of today's incarnation, and its
-    history ends in our latest epoch: then `_refusal` has nothing to refuse."""
+    """Return whether `_refusal` has nothing to refuse. This broker leads in the epoch that the fetcher knows, the
+    fetcher is a consumer or a registered follower, and its history ends in the latest epoch."""
     leader = partition.leader
     if leader is None or entry.leader_epoch not in (-1, leader.leader_epoch):
         return False
@@ -144,8 +144,8 @@ def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: F
 def _refusal(
     partition: Partition, log: Log | BlankLog, entry: FetchedPartition, params: FetchParams
 ) -> FetchResult | None:
-    """The checks before the read: epoch, leadership, membership, divergence. A log that is being cut, which nobody
-    leads, is not looked at: what a read finds in it meanwhile says nothing."""
+    """Check the epoch, the leadership, the membership and the divergence, before the read. A log that is being
+    truncated, which has no leader here, is not checked: its contents mean nothing until that ends."""
     if entry.leader_epoch >= 0:
         error = leader_epoch_error(partition, entry.leader_epoch)
         if error != ErrorCode.NONE:
@@ -180,9 +180,9 @@ def _refusal(
 
 
 def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: FetchedPartition, replica_id: int) -> bool:
-    """The follower ends where our log begins, and what it has was deleted here, with the epochs of it: it may have been
-    something else that stood here. One that is in sync has all that was committed, and so what was deleted; one that
-    has deleted it, too, was found to have the same before."""
+    """Return whether the follower's log may differ from what was deleted here. The follower ends where our log begins,
+    and the epochs of what it has were deleted with the records. A follower in sync has everything that was committed,
+    and so everything that was deleted. A follower that has deleted it too was compared before."""
     return (
         entry.log_start_offset < log.log_start_offset == entry.fetch_offset
         and replica_id not in leader.isr.committed
@@ -209,7 +209,7 @@ def _preferred(partition: Partition, log: Log, entry: FetchedPartition, params: 
 
 
 def _probe(log: Log, piece: LogSlice) -> None:
-    """NotInMemory if sending the slice would have to wait for the device."""
+    """Raise NotInMemory if sending the slice would wait for the device."""
     active = log.active
     if piece.segment_base == active.base_offset and piece.position + HOT_TAIL_BYTES >= active.size:
         return

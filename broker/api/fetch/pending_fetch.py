@@ -1,13 +1,15 @@
-"""A fetch on its way: read what it asks for, answer, or park until there is enough to return.
+"""A pending fetch: read its partitions, answer, or park until there is enough to return.
 
-Invariants: it is answered once. A parked fetch is looked at only at the end of a pass in which one of its partitions
+Invariants: it is answered once. A parked fetch is checked only at the end of a pass in which one of its partitions
 changed, and then everything is read again. Records leave as file ranges. Reading and parking are one step, so no change
-comes between. A long fetch takes that step from the queue of long requests, also when it is woken.
+comes between. A long fetch does that step in a turn of the queue of long requests, also when it is woken.
 Source: Kafka's DelayedFetch, FetchSession, KIP-227.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,7 +17,13 @@ import structlog
 
 from kraft.broker.api.fetch.metadata_topic import is_metadata_topic
 from kraft.broker.api.fetch.partition_reading import FetchParams, NotInMemory, read_partition
-from kraft.broker.api.fetch.sessions import INITIAL_EPOCH, FetchedPartition, FetchSession, TopicKey
+from kraft.broker.api.fetch.sessions import (
+    INITIAL_EPOCH,
+    FetchedPartition,
+    FetchSession,
+    FetchSessionCache,
+    TopicKey,
+)
 from kraft.broker.partition.partition import REMOVED
 from kraft.broker.serving.gates import CLUSTER, Operation, QuotaKind, topic_resource
 from kraft.broker.serving.leader_hints import current_leader, endpoints_of
@@ -31,9 +39,14 @@ from kraft.wire.messages.tagged import CurrentLeader
 from kraft.wire.request_meter import FETCH
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
+    from kraft.broker.api.fetch.metadata_topic import MetadataTopic
     from kraft.broker.partition.partition import Partition
+    from kraft.broker.partition.partition_host import Woken
+    from kraft.broker.partition.replication_quota import ReplicationQuota
+    from kraft.broker.serving.gates import Gates
+    from kraft.broker.serving.loop import Loop
     from kraft.broker.serving.session import Session
+    from kraft.image.image import MetadataImage
     from kraft.wire.server import Request
 
 log = structlog.get_logger("kraft.broker.fetch")
@@ -42,25 +55,51 @@ HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EP
 FIRST_WITH_STORAGE_ERROR = 6
 WARM_PIECE_BYTES = 1024 * 1024
 WARMS_PER_PARTITION_MAX = 20
-"""How often a fetch has something brought into memory: indexes and bytes of each partition, and some in vain."""
+"""Maximum reads into memory per partition of a fetch: for its indexes and its bytes, and some that do not help."""
 LOG_WAIT_MS_MIN = 500
-"""A fetch waits at least so long for a log that is being opened or cut: that takes milliseconds as a rule, and an error
-sets a client back by more."""
+"""Minimum time that a fetch waits for a log that is being opened or truncated. That usually takes milliseconds, and an
+error would cost the client more."""
 ANSWER_PARTITIONS_MAX = 250
-"""Of a session's partitions that have something to tell, so many are told in one answer, so that neither side is busy
-with it for long; the others come first in the next one."""
+"""Maximum changed partitions of a session per response, which bounds the work of both sides. The remaining ones lead
+the next response."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[FetchedPartition, FetchResult, int]
-"""An entry, its answer, and how many bytes of records are in it."""
+"""A partition of the session, its result, and the bytes of records in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPorts:
+    """The parts of a broker that Fetch uses. `find` and `locate` are those of `ReplicaIndex`. Fetches in `woken` are
+    checked at the end of the pass. `await_role` is `AwaitedRoles.wait`, `disk_failed_at` that of `DiskFailures`,
+    `records_read` is `RefusedReads.given`.
+
+    A request continues later in one of three ways, in which an error fails this request alone. `finish(request,
+    function, *arguments)` calls the function. `continue_in_steps(request, steps)` takes the steps in turns.
+    `answer_later(request, function, *arguments)` awaits the function in a task."""
+
+    loop: Loop
+    gates: Gates
+    sessions: FetchSessionCache
+    metadata_topic: MetadataTopic
+    woken: dict[Woken, None]
+    leader_quota: ReplicationQuota
+    find: Callable[[str | UUID | None, int], Partition | None]
+    locate: Callable[[str, int], Partition | ErrorCode]
+    newest_image: Callable[[], MetadataImage]
+    await_role: Callable[[FetchedPartition], bool]
+    disk_failed_at: Callable[[DiskError], None]
+    records_read: Callable[[Partition, int, int, int], None]
+    finish: Callable[..., None]
+    continue_in_steps: Callable[[Request, Steps], None]
+    answer_later: Callable[..., None]
 
 
 class FetchOperation(Parked):
-    """One fetch request of one session (or of none: then `kept` has id 0)."""
+    """One fetch request of a session. `kept` is that session, with id 0 if it lasts for this request only."""
 
     delayed_operation = "Fetch"
     __slots__ = (
-        "broker",
         "bytes_max",
         "counts_progress",
         "is_done",
@@ -74,6 +113,7 @@ class FetchOperation(Parked):
         "max_wait_ms",
         "min_bytes",
         "params",
+        "ports",
         "probes",
         "request",
         "session",
@@ -83,7 +123,7 @@ class FetchOperation(Parked):
 
     def __init__(
         self,
-        broker: Broker,
+        ports: FetchPorts,
         request: Request,
         session: Session,
         kept: FetchSession,
@@ -95,7 +135,7 @@ class FetchOperation(Parked):
         bytes_max: int,
     ) -> None:
         self.bucket = -1
-        self.broker = broker
+        self.ports = ports
         self.request = request
         self.session = session
         self.kept = kept
@@ -113,10 +153,10 @@ class FetchOperation(Parked):
         self.is_watching = kept.session_id != 0
         self.is_long = self.is_queued = False
 
-    # life
+    # from start to end
 
     def start(self) -> None:
-        """Answer now, or park."""
+        """Answer now, or park (`_park`)."""
         previous = self.kept.parked
         if previous is not None:
             previous.give_way()
@@ -124,43 +164,44 @@ class FetchOperation(Parked):
 
     def start_long(self) -> None:
         """Answer or park a fetch of very many partitions in a new session. Its connection is paused until it is
-        answered: what it holds is not held many times over."""
+        answered, so that a connection holds the memory of one such fetch at most."""
         self.is_long = True
         self.request.connection.pause()
         self._try_or_end()
 
     def wake(self) -> None:
-        """One of the partitions changed in this pass."""
-        self.broker.replicas.woken[self] = None
+        """Note that one of the partitions changed in this pass. Continues in `look_again`, at the end of the pass."""
+        self.ports.woken[self] = None
 
     def look_again(self) -> None:
-        """The end of the pass, or what was missing is there now."""
+        """Try again: at the end of a pass with changes, or once missing bytes are in memory."""
         if not self.is_done:
             self._go_on()
 
     def expire(self) -> None:
-        """max.wait is over: answer with what there is."""
+        """Answer with what there is: max_wait_ms is over."""
         if not self.is_done:
             self.bucket = -1
             self.is_final = True
             self._go_on()
 
     def give_way(self) -> None:
-        """The session's next request is here: answer with nothing, and leave to it what it names, so that the offsets
-        in it are counted as the follower's progress."""
+        """Answer with no partitions, because the session's next request has arrived. That request reads them, so that
+        its offsets count as the follower's progress."""
         if not self.is_done:
             self._finish([], 0)
 
     def _go_on(self) -> None:
-        """Try again, outside of the request's turn: what that raises is this fetch's trouble, and its end."""
+        """Try again, outside of the request's turn. An error ends this fetch alone. A long fetch continues in
+        `_try_in_turn`, behind the long requests that wait."""
         if not self.is_long:
-            self.broker.finish(self.request, self._try_or_end)
+            self.ports.finish(self.request, self._try_or_end)
         elif not self.is_queued:
             self.is_queued = True
-            self.broker.go_on(self.request, self._try_in_turn())
+            self.ports.continue_in_steps(self.request, self._try_in_turn())
 
     def _try_in_turn(self) -> Steps:
-        """One step, with all that has changed until then."""
+        """Try once, as one step, with all changes so far."""
         self.is_queued = False
         if not self.is_done:
             self._try_or_end()
@@ -174,7 +215,7 @@ class FetchOperation(Parked):
             raise
 
     def _abandon(self) -> None:
-        """It has failed: who asked is told by whoever meets the exception."""
+        """Release everything after an exception, whose handler answers the client."""
         self._end()
         if not self.kept.session_id:
             self.kept.close()
@@ -182,6 +223,7 @@ class FetchOperation(Parked):
             self.request.connection.resume()
 
     def _try(self) -> None:
+        """Read everything, then answer or park. Where bytes are not in memory, continues in `_warm`."""
         try:
             reads, size, is_urgent, waits_for_log = self._read()
         except (ColdRead, NotInMemory) as cold:
@@ -190,7 +232,7 @@ class FetchOperation(Parked):
             if self.warms > WARMS_PER_PARTITION_MAX * (1 + len(self.kept.partitions)):
                 self._give_up(cold)
                 return
-            self.broker.answer_later(self.request, self._warm, cold)
+            self.ports.answer_later(self.request, self._warm, cold)
             return
         if self.is_final or is_urgent:
             self._finish(reads, size)
@@ -202,17 +244,23 @@ class FetchOperation(Parked):
             self._park(self.max_wait_ms)
 
     def _park(self, wait_ms: int) -> None:
-        """Wait until a partition changes, or the time is over that began with the first wait."""
+        """Wait until a partition changes, or until `wait_ms` after the first wait.
+
+        A change continues in `FetchedPartition.partition_changed`, which `Partition.settle` calls at the end of the
+        pass. It calls `wake` if there is something to return, and `ReplicaManager` calls `look_again` after all
+        partitions have settled. At the deadline the request continues in `expire`. The session's next request calls
+        `give_way`.
+        """
         self.kept.parked = self
         if not self.is_watching:
             self._watch()
         if self.bucket < 0:
-            replicas = self.broker.replicas
-            replicas.deadlines.add(self, replicas.clock.monotonic_ms() + wait_ms)
+            loop = self.ports.loop
+            loop.deadlines.add(self, loop.clock.monotonic_ms() + wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
-        """Bring what is missing into memory, off the loop, then look again."""
-        disk = self.broker.seam.disk
+        """Read what is missing into memory, in a thread, then continue with `look_again`."""
+        disk = self.ports.loop.disk
         try:
             if isinstance(cold, ColdRead):
                 await disk.offload(cold.warm)
@@ -221,14 +269,14 @@ class FetchOperation(Parked):
                 self.probes = False
                 await disk.offload(read_through, cold.ranges)
         except DiskError as trouble:
-            self.broker.replicas.failures.disk_failed_at(trouble)
+            self.ports.disk_failed_at(trouble)
         except Exception:
             self._abandon()
             raise
         self.look_again()
 
     def _give_up(self, cold: ColdRead | NotInMemory) -> None:
-        """What is brought into memory is gone again each time it is looked at: tell it instead of trying for ever."""
+        """Answer with KAFKA_STORAGE_ERROR, because the bytes do not stay in memory: each try finds them gone again."""
         log.warning("fetch is given up: what it reads does not stay in memory", why=str(cold))
         failed = ErrorCode.KAFKA_STORAGE_ERROR
         self._finish([(entry, FetchResult(entry.index, failed), 0) for entry in self.kept.partitions.values()], 0)
@@ -236,13 +284,13 @@ class FetchOperation(Parked):
     # reading
 
     def _read(self) -> tuple[list[Read], int, bool, bool]:
-        """Read what may have something to tell, in order: at least ANSWER_PARTITIONS_MAX of a session's partitions, and
-        on until there is something to answer. The answers, their bytes, whether they are to be told at once (for one of
-        them cannot wait, or others come next), and whether one would be another if its log were open: then it waits."""
+        """Read the partitions that may have changed, in order: ANSWER_PARTITIONS_MAX of a session's partitions, and
+        further ones until there is something to answer.
+
+        Return the results, their bytes of records, and two flags. Urgent: a result cannot wait, or further partitions
+        are left for the next response. Waiting: a result is an error only because its log is not open yet."""
         kept, is_follower = self.kept, self.is_follower
-        allowed = is_follower and self.broker.gates.authorizer.authorize(
-            self.session, Operation.CLUSTER_ACTION, CLUSTER
-        )
+        allowed = is_follower and self.ports.gates.authorizer.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
         bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
         answers_news = is_follower or self.is_final
         reads: list[Read] = []
@@ -273,18 +321,19 @@ class FetchOperation(Parked):
     def _read_entry(
         self, entry: FetchedPartition, left: int, *, at_least_one: bool, allowed: bool
     ) -> FetchResult | None:
-        """One partition's answer, with at most `left` bytes; None if it waits for its role."""
+        """Return one partition's result, with at most `left` bytes. None if it waits until this broker has applied its
+        role: it continues in `AwaitedRoles.hosted`."""
         partition = entry.partition
         if partition is None or partition.log_state is REMOVED:
             partition = self._find(entry)
         room = max(min(entry.bytes_max, left), 0)
         if partition is None:
-            return None if self.broker.replicas.awaited_roles.wait(entry) else self._not_hosted(entry, room)
+            return None if self.ports.await_role(entry) else self._not_hosted(entry, room)
         if self.is_follower:
             if partition.leader_throttled and self._is_throttled(entry, partition):
                 room, at_least_one = 0, False
         else:
-            allowed = self.broker.gates.authorizer.authorize(self.session, Operation.READ, partition.resource)
+            allowed = self.ports.gates.authorizer.authorize(self.session, Operation.READ, partition.resource)
         if not allowed:
             return FetchResult(entry.index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition.meters.fetches.count += 1
@@ -301,8 +350,9 @@ class FetchOperation(Parked):
         return result
 
     def _read_named(self, reads: list[Read], *, allowed: bool) -> None:
-        """What this request names is a follower's progress, for which producers wait: it counts now, also where the
-        partition's turn to give records comes in a later answer. Where its log is being opened both come then."""
+        """Count the follower's progress that this request names, because producers wait for it. Records of these
+        partitions come in a later response. Partitions whose log is being opened are left out: their progress and
+        records both come later."""
         seen = {entry for entry, _, _ in reads}
         for entry in self.kept.named:
             if entry not in seen:
@@ -311,71 +361,71 @@ class FetchOperation(Parked):
                     reads.append((entry, result, 0))
 
     def _is_throttled(self, entry: FetchedPartition, partition: Partition) -> bool:
-        """A follower that is out of sync gets nothing while the replication quota is used up; others come first."""
-        if not self.broker.replicas.leader_quota.holds_back(partition, self.params.replica_id):
+        """Return whether the replication quota holds back this out-of-sync follower. If so, others come first."""
+        if not self.ports.leader_quota.holds_back(partition, self.params.replica_id):
             return False
         self.kept.put_behind(entry)
         return True
 
     def _find(self, entry: FetchedPartition) -> Partition | None:
-        """What the entry's key stands for now: it is not watched yet, or what was watched is gone."""
-        partition = self.broker.replicas.find(entry.topic_key, entry.index)
+        """Find, and watch, the replica of the entry, which is not watched yet or was removed."""
+        partition = self.ports.find(entry.topic_key, entry.index)
         if self.is_watching:
             entry.watch(partition)
         return partition
 
     def _waits_for_log(self, entry: FetchedPartition, result: FetchResult) -> bool:
-        """This result would be another if the log were open."""
+        """Return whether the result is an error only because the log is not open yet."""
         if result.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return False
         partition = entry.partition or self._find(entry)
         return partition is not None and partition.waits_for_log
 
     def _not_hosted(self, entry: FetchedPartition, bytes_max: int) -> FetchResult:
-        """The metadata topic's records, or why there are none."""
-        topic = self.broker.metadata_topic
+        """Return the metadata topic's records, or the error of a partition that is not hosted here."""
+        topic = self.ports.metadata_topic
         if is_metadata_topic(entry.topic_key) and topic.may_read(self.session):
             return topic.read(entry, bytes_max, self, read_committed=self.params.read_committed)
         return FetchResult(entry.index, self._missing(entry))
 
     def _missing(self, entry: FetchedPartition) -> ErrorCode:
-        """Why a partition is not hosted here: unknown id, not allowed, unknown, or somebody else's."""
-        broker = self.broker
+        """Return why a partition is not hosted here: unknown id, not allowed, unknown, or another broker's."""
+        ports = self.ports
         key = entry.topic_key
-        name = key if isinstance(key, str) else broker.image.topics.name_of(key)
+        name = key if isinstance(key, str) else ports.newest_image().topics.name_of(key)
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if self.is_follower:
-            allowed = broker.gates.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
+            allowed = ports.gates.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
         else:
-            allowed = broker.gates.authorize(self.session, Operation.READ, topic_resource(name))
+            allowed = ports.gates.authorize(self.session, Operation.READ, topic_resource(name))
         if not allowed:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        found = broker.replicas.locate(name, entry.index)
+        found = ports.locate(name, entry.index)
         return found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     # answering
 
     def _end(self) -> None:
-        """It waits no more."""
+        """Stop waiting."""
         self.is_done = True
         if self.bucket >= 0:
-            self.broker.replicas.deadlines.remove(self)
+            self.ports.loop.deadlines.remove(self)
             self.bucket = -1
         if self.kept.parked is self:
             self.kept.parked = None
 
     def _finish(self, reads: list[Read], size: int) -> None:
-        replicas, kept = self.broker.replicas, self.kept
+        ports, kept = self.ports, self.kept
         self._end()
         throttle_ms = 0
         if not self.is_follower and size:
-            throttle_ms = self.broker.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
+            throttle_ms = ports.gates.quotas.record(self.session, QuotaKind.FETCH_BYTES, size)
         if throttle_ms:
-            mute(self.broker.replicas.loop, self.request, throttle_ms)
+            mute(ports.loop, self.request, throttle_ms)
             reads = []
         elif self.session_epoch == INITIAL_EPOCH:
-            replicas.fetch_sessions.keep(kept, kept.used_ms)
+            ports.sessions.keep(kept, kept.used_ms)
         if kept.session_id:
             if not self.is_watching:
                 self._watch()
@@ -389,16 +439,16 @@ class FetchOperation(Parked):
     def _watch(self) -> None:
         self.is_watching = True
         for entry in self.kept.partitions.values():
-            entry.watch(self.broker.replicas.find(entry.topic_key, entry.index))
+            entry.watch(self.ports.find(entry.topic_key, entry.index))
 
     def _count(self, entry: FetchedPartition, result: FetchResult, size: int) -> None:
-        partition = entry.partition or self.broker.replicas.find(entry.topic_key, entry.index)
+        partition = entry.partition or self.ports.find(entry.topic_key, entry.index)
         if partition is None:
             return
         meters = partition.meters
         if size and (self.is_follower or self.kept.session_id):
             reader = self.params.replica_id if self.is_follower else -self.kept.session_id
-            self.broker.replicas.refused_reads.given(partition, reader, entry.fetch_offset, size)
+            self.ports.records_read(partition, reader, entry.fetch_offset, size)
         if result.error_code:
             meters.failed_fetches.count += 1
         elif self.is_follower:
@@ -406,7 +456,7 @@ class FetchOperation(Parked):
             if size and partition.state is not None and partition.state.adding:
                 meters.reassignment_bytes_out.count += size * partition.is_being_added(self.params.replica_id)
             if partition.leader_throttled and size:
-                self.broker.replicas.leader_quota.record(size)
+                self.ports.leader_quota.record(size)
         else:
             meters.bytes_out.count += size
 
@@ -426,7 +476,7 @@ class FetchOperation(Parked):
                 if result.current_leader is not None:
                     hinted.append(result.current_leader)
             key = entry.topic_key
-            if key is not latest and key != latest:  # as Kafka: neighbours of one topic stand together
+            if key is not latest and key != latest:  # as in Kafka, neighbours of one topic share its row
                 latest, rows = key, []
                 topics.append((None, key, rows) if by_id else (key, None, rows))
             rows.append(result)
@@ -437,12 +487,12 @@ class FetchOperation(Parked):
                 topics,
                 throttle_time_ms=throttle_ms,
                 session_id=self.kept.session_id,
-                node_endpoints=endpoints_of(self.broker.image, hinted, self.session.listener) if hinted else (),
+                node_endpoints=endpoints_of(self.ports.newest_image(), hinted, self.session.listener) if hinted else (),
             )
         )
 
     def _told_error(self, entry: FetchedPartition, result: FetchResult) -> FetchResult:
-        """An error as this version tells it."""
+        """Return the error as this version encodes it, with the current leader where the client can use it."""
         version = self.params.version
         if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
             return result._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -451,13 +501,13 @@ class FetchOperation(Parked):
         return result
 
     def _hint(self, entry: FetchedPartition) -> CurrentLeader:
-        topics = self.broker.image.topics
+        topics = self.ports.newest_image().topics
         key = entry.topic_key
         return current_leader(topics.get(key) if isinstance(key, str) else topics.get_by_id(key), entry.index)
 
 
 def read_through(ranges: tuple[FileRange, ...]) -> None:
-    """Read the ranges and throw the bytes away: they are in memory then. *Blocking.*"""
+    """Read the ranges and discard the bytes, so that they are in memory. *Blocking.*"""
     for piece in ranges:
         end = piece.position + piece.count
         for position in range(piece.position, end, WARM_PIECE_BYTES):

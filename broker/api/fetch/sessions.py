@@ -1,11 +1,11 @@
-"""Fetch sessions (KIP-227): what a client or follower fetches, kept here between its requests.
+"""Fetch sessions (KIP-227): the partitions that a client or follower fetches, kept here between its requests.
 
 Invariants:
-- a response costs what changed: a session keeps the set of its partitions that may have news (`dirty`), fed by the
-  partitions themselves; a request names only what changed on its side;
-- a request is accepted or refused as a whole before anything is read, and an accepted one advances the epoch, whatever
-  its partitions answer;
-- without a free slot a client is served all the same, with session id 0.
+- a response costs what changed: a session keeps the set of its partitions that may have changed (`dirty`), fed by the
+  partitions themselves. A request names only what changed on its side;
+- a request is accepted or refused as a whole before anything is read. An accepted one advances the epoch, whatever its
+  partitions answer;
+- without a free slot a client is still served, with session id 0.
 Source: KIP-227, Kafka's FetchSession.
 """
 
@@ -40,7 +40,7 @@ class Wakeable(Protocol):
     """A parked fetch."""
 
     def wake(self) -> None:
-        """There may be something to answer: look at the end of this pass."""
+        """Check at the end of this pass: there may be something to answer."""
         ...
 
     def give_way(self) -> None:
@@ -49,7 +49,8 @@ class Wakeable(Protocol):
 
 
 class FetchedPartition:
-    """One partition of a fetch: what is wanted of it, and what its asker was told last. Watches its `Partition`."""
+    """One partition of a fetch session: what its fetcher requested, and what was last reported to it. Watches its
+    `Partition`."""
 
     __slots__ = (
         "bytes_max",
@@ -88,9 +89,10 @@ class FetchedPartition:
     def want(
         self, fetch_offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
-        """What a request asks for. Epochs and log start are -1 where the asker gives none. A follower has two requests
-        under way and drops an answer for an offset that it has left meanwhile, with the high watermark in it: when it
-        names the partition again, it is told again."""
+        """Store what a request asks for. Epochs and log start are -1 where the request has none.
+
+        A follower has two requests in flight. It drops a result for an offset that it has left meanwhile, and the high
+        watermark in it. So when a follower names the partition again, the marks are reported again."""
         self.fetch_offset = fetch_offset
         self.bytes_max = bytes_max
         self.leader_epoch = leader_epoch
@@ -101,22 +103,22 @@ class FetchedPartition:
             self.forget_told()
 
     def ask_again(self, leader: LeaderState) -> None:
-        """A follower with nothing new does not name the partition again: where nothing is known of it any more, the
-        session's next request counts as if it had."""
+        """Count the partition as named by the session's next request, if the leader does not know the follower's
+        progress any more. A follower with nothing new does not name the partition again."""
         if leader.is_unheard(self.session.replica_id):
             self.session.unheard[self] = None
 
     def forget_told(self) -> None:
-        """The next good answer is told whatever it says."""
+        """Report the next successful result, whatever it is."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 
     def differs(self, result: FetchResult) -> bool:
-        """`result` tells of other marks than the asker knows."""
+        """Return whether `result` has other offsets than those last reported."""
         return result.high_watermark != self.known_high_watermark or result.log_start_offset != self.known_log_start
 
     def watch(self, partition: Partition | None) -> None:
-        """`partition` is what the key stands for now (None: not hosted here)."""
+        """Watch `partition`, which the topic key stands for now (None: not hosted here)."""
         if self.partition is not partition:
             self.unwatch()
             self.partition = partition
@@ -194,11 +196,11 @@ class FetchSession:
         self.used_ms = now_ms
         self.partitions: dict[PartitionKey, FetchedPartition] = {}
         self.dirty: dict[FetchedPartition, None] = {}
-        """What may have something to tell; the first are told first."""
+        """Partitions that may have changed; the first of them lead the next response."""
         self.named: list[FetchedPartition] = []
-        """What the latest request names."""
+        """Partitions that the latest request names."""
         self.unheard: dict[FetchedPartition, None] = {}
-        """What the next one names as well."""
+        """Partitions that count as named by the next request too."""
         self.parked: Wakeable | None = None
 
     def partition(self, topic_key: TopicKey, index: int) -> FetchedPartition:
@@ -218,7 +220,7 @@ class FetchSession:
                 self.dirty.pop(entry, None)
 
     def name_unheard(self) -> None:
-        """A request was taken that goes on with this session."""
+        """Count the `unheard` partitions as named by the request that continues this session."""
         unheard, self.unheard = self.unheard, {}
         for entry in unheard:
             if self.partitions.get((entry.topic_key, entry.index)) is entry:
@@ -226,14 +228,14 @@ class FetchSession:
                 self.dirty.setdefault(entry)
 
     def note(self, entry: FetchedPartition) -> None:
-        """`entry` has something to tell: a parked fetch need not wait."""
+        """Note that `entry` has changed, and wake a parked fetch."""
         self.dirty[entry] = None
         if self.parked is not None:
             self.parked.wake()
 
     def in_turn(self, first: int) -> Iterator[FetchedPartition]:
-        """What may have something to tell, as it stands now. More than the `first` are copied only if they are asked
-        for: a list of very many is slow to make, and slower for a collection of garbage that comes upon it."""
+        """Yield the partitions that may have changed, as of this moment. Those after the `first` are copied only when
+        they are reached: a long list is slow to make, and slower if a garbage collection falls into that."""
         entries = list(islice(self.dirty, first))
         yield from entries
         if len(entries) == first:
@@ -241,12 +243,13 @@ class FetchSession:
             yield from [entry for entry in self.dirty if entry not in seen]
 
     def put_behind(self, entry: FetchedPartition) -> None:
-        """`entry` has something to tell, and had its turn: the others come first."""
+        """Move `entry`, which has had its turn and may still have records, behind the other changed partitions."""
         self.dirty.pop(entry, None)
         self.dirty[entry] = None
 
     def note_told(self, entry: FetchedPartition, result: FetchResult, size: int) -> bool:
-        """Remember what an answer tells of a partition, with `size` bytes of records. False if it need not be told."""
+        """Remember the result that a response reports of a partition, with `size` bytes of records. Return False if it
+        can be left out."""
         if not result.is_plain:
             entry.forget_told()
             self.put_behind(entry)
@@ -254,7 +257,7 @@ class FetchSession:
         changed = entry.differs(result)
         entry.known_high_watermark = result.high_watermark
         entry.known_log_start = result.log_start_offset
-        if size:  # behind the others: of those that had no room the first is the first to have it
+        if size:  # to the end, so that the first one that had no room is the first to get it
             self.put_behind(entry)
             return True
         if entry.has_more:
@@ -264,8 +267,8 @@ class FetchSession:
         return changed
 
     def close(self) -> None:
-        """Stop watching, and let go of the entries, which know of their session: no cycle of objects is left that only
-        a collection of garbage would find."""
+        """Stop watching, and drop the entries. They refer to their session, so keeping them would leave a reference
+        cycle that only a garbage collection finds."""
         for entry in self.partitions.values():
             entry.unwatch()
         for entries in (self.partitions, self.dirty, self.unheard):
@@ -290,7 +293,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def peek(self, session_id: int) -> FetchSession | None:
-        """A session as it stands, without asking it anything."""
+        """Return a session without changing it, or None."""
         return self._sessions.get(session_id)
 
     @property

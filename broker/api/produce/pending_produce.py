@@ -1,4 +1,4 @@
-"""A produce on its way: the results of its partitions, the high watermarks that it waits for, and its one answer.
+"""A pending produce: the results of its partitions, the high watermarks that it waits for, and its one answer.
 
 Invariants: each partition answers once. The answer leaves when all partitions have answered, or at the deadline, with
 REQUEST_TIMED_OUT for the others, whose outcome is unknown to the client. With acks=0 there is no answer, and any error
@@ -7,8 +7,12 @@ closes the connection. Source: ProduceRequest 3 to 13, Kafka's DelayedProduce.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
+
+import trio
 
 from kraft.broker.serving.leader_hints import current_leader, endpoints_of
 from kraft.broker.serving.purgatory import Parked
@@ -22,25 +26,48 @@ from kraft.wire.messages.produce import (
 from kraft.wire.request_meter import PRODUCE
 
 if TYPE_CHECKING:
-    from kraft.broker.node.broker import Broker
     from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.gates import Gates
+    from kraft.broker.serving.loop import Loop
     from kraft.broker.serving.session import Session
+    from kraft.image.image import MetadataImage
+    from kraft.seam import DiskError
     from kraft.storage.append import AppendInfo
     from kraft.wire.server import Request
 
 HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 """Errors whose answer names the leader (v10 and newer)."""
+OPENINGS_AT_ONCE_MAX = 1
+"""Produced batches that are opened off the loop at the same time: the largest may hold 150 MB for 30 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePorts:
+    """The parts of a broker that Produce uses. `find` and `locate` are those of `ReplicaIndex`, `disk_failed` is that
+    of `DiskFailures`, `budget_may_be_full` is `AppendBudget.may_be_full`. `finish(request, function, *arguments)` calls
+    the function; an error in it fails this request alone."""
+
+    loop: Loop
+    gates: Gates
+    find: Callable[[str | UUID | None, int], Partition | None]
+    locate: Callable[[str, int], Partition | ErrorCode]
+    newest_image: Callable[[], MetadataImage]
+    disk_failed: Callable[[Partition, DiskError], None]
+    budget_may_be_full: Callable[[Partition], None]
+    finish: Callable[..., None]
+    openings: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX))
+    """Limits the threads that open produced batches."""
 
 
 class SingleProduce(Parked):
-    """The usual case, parked: one partition, its batch appended, the answer built; the acknowledgement is missing."""
+    """A parked plain produce: its one batch is appended and the answer is built; the acknowledgement is missing."""
 
     delayed_operation = "Produce"
-    __slots__ = ("broker", "partition_index", "request", "success", "topic", "topic_id")
+    __slots__ = ("partition_index", "ports", "request", "success", "topic", "topic_id")
 
     def __init__(
         self,
-        broker: Broker,
+        ports: ProducePorts,
         request: Request,
         success: bytes,
         topic: str | None,
@@ -48,7 +75,7 @@ class SingleProduce(Parked):
         index: int,
     ) -> None:
         self.bucket = -1
-        self.broker = broker
+        self.ports = ports
         self.request = request
         self.success = success
         self.topic = topic
@@ -56,10 +83,10 @@ class SingleProduce(Parked):
         self.partition_index = index
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """The high watermark has passed the batch (NONE), or never will here."""
+        """Answer: the high watermark has passed the batch (NONE), or it never will on this broker."""
         if self.bucket < 0:
             return
-        self.broker.replicas.deadlines.remove(self)
+        self.ports.loop.deadlines.remove(self)
         self.bucket = -1
         if error == ErrorCode.NONE:
             self.request.connection.meter.produced_partitions += 1
@@ -71,26 +98,26 @@ class SingleProduce(Parked):
         self._fail(ErrorCode.REQUEST_TIMED_OUT)
 
     def _fail(self, error: ErrorCode) -> None:
-        self.broker.finish(self.request, self._refuse, error)
+        self.ports.finish(self.request, self._refuse, error)
 
     def _refuse(self, error: ErrorCode) -> None:
         session: Session = self.request.connection.session  # type: ignore[assignment]
         rows = [(self.topic, self.topic_id, [ProduceResult(self.partition_index, error)])]
-        answer_produce(self.broker, self.request, session, rows)
+        answer_produce(self.ports, self.request, session, rows)
 
 
 ProduceRows = list[tuple[str | None, UUID | None, list[ProduceResult]]]
 
 
 class ProduceOperation(Parked):
-    """The general case: any number of partitions, each with its own fate."""
+    """The produce of any number of partitions, each with its own result."""
 
     delayed_operation = "Produce"
-    __slots__ = ("acks", "broker", "remaining", "request", "rows", "session", "slots", "throttle_ms")
+    __slots__ = ("acks", "ports", "remaining", "request", "rows", "session", "slots", "throttle_ms")
 
-    def __init__(self, broker: Broker, request: Request, session: Session, acks: int) -> None:
+    def __init__(self, ports: ProducePorts, request: Request, session: Session, acks: int) -> None:
         self.bucket = -1
-        self.broker = broker
+        self.ports = ports
         self.request = request
         self.session = session
         self.acks = acks
@@ -100,13 +127,13 @@ class ProduceOperation(Parked):
         self.remaining = 0
 
     def topic(self, name: str | None, topic_id: UUID | None) -> list[ProduceResult]:
-        """Begin the rows of a topic, in the request's order."""
+        """Add a topic, in the request's order. Return the list for the results of its partitions."""
         rows: list[ProduceResult] = []
         self.rows.append((name, topic_id, rows))
         return rows
 
     def slot(self, rows: list[ProduceResult], index: int) -> PartitionProduce:
-        """The place of the next partition of the topic that was begun last."""
+        """Add the next partition of the topic that was added last."""
         slot = PartitionProduce(self, rows, len(rows), index)
         rows.append(ProduceResult(index, ErrorCode.REQUEST_TIMED_OUT))
         self.slots.append(slot)
@@ -114,31 +141,35 @@ class ProduceOperation(Parked):
         return slot
 
     def settle(self, timeout_ms: int) -> None:
-        """All partitions were tried: answer, or wait for those that have not answered."""
+        """Answer if every partition has its result, else wait: all have been tried.
+
+        The request continues in `one_done` with the last result, or in `expire` at its deadline.
+        """
         if self.remaining == 0:
             self._answer()
         elif timeout_ms <= 0:
             self.expire()
         else:
-            replicas = self.broker.replicas
-            replicas.deadlines.add(self, replicas.clock.monotonic_ms() + timeout_ms)
+            loop = self.ports.loop
+            loop.deadlines.add(self, loop.clock.monotonic_ms() + timeout_ms)
 
     def one_done(self) -> None:
+        """Count a result; after the last one, answer."""
         self.remaining -= 1
         if self.remaining == 0 and self.bucket >= 0:
-            self.broker.replicas.deadlines.remove(self)
+            self.ports.loop.deadlines.remove(self)
             self.bucket = -1
-            self.broker.finish(self.request, self._answer)
+            self.ports.finish(self.request, self._answer)
 
     def expire(self) -> None:
         self.bucket = -1
         for slot in self.slots:
             slot.is_done = True
-        self.broker.finish(self.request, self._answer)
+        self.ports.finish(self.request, self._answer)
 
     def _answer(self) -> None:
         if self.acks != 0:
-            answer_produce(self.broker, self.request, self.session, self.rows, self.throttle_ms)
+            answer_produce(self.ports, self.request, self.session, self.rows, self.throttle_ms)
             return
         failed = [row for _, _, rows in self.rows for row in rows if row.error_code]
         if failed:
@@ -149,8 +180,8 @@ class ProduceOperation(Parked):
 
 
 class PartitionProduce:
-    """One partition of a ProduceOperation. Its row says REQUEST_TIMED_OUT until its answer is known: a batch that is
-    appended and not acknowledged is no success when the time is over."""
+    """One partition of a ProduceOperation. Its row is REQUEST_TIMED_OUT until the result is known: a batch that is
+    appended and not acknowledged at the deadline is not a success."""
 
     __slots__ = ("index", "is_done", "operation", "place", "rows", "success")
 
@@ -163,37 +194,39 @@ class PartitionProduce:
         self.success: ProduceResult | None = None
 
     def finish(self, result: ProduceResult) -> None:
-        """This is the partition's answer. Later ones have no effect."""
+        """Set the partition's result. Later results have no effect."""
         if not self.is_done:
             self.is_done = True
             self.rows[self.place] = result
             self.operation.one_done()
 
     def refuse(self, error: ErrorCode, message: str | None = None) -> None:
-        """The partition is not appended to."""
+        """Finish with this error: nothing is appended."""
         self.finish(ProduceResult(self.index, error, error_message=message))
 
     def appended(self, info: AppendInfo, log_start_offset: int) -> None:
-        """Keep where the batch went, for the answer."""
+        """Keep the offsets of the batch for the answer."""
         self.success = ProduceResult(
             self.index, ErrorCode.NONE, info.base_offset, info.log_append_time_ms, log_start_offset
         )
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """The append is as durable as was asked (NONE), or its outcome is unknown."""
+        """Finish: the append is as durable as acks requires (NONE), or its outcome is unknown."""
         if error == ErrorCode.NONE and self.success is not None:
             self.finish(self.success)
         else:
             self.finish(ProduceResult(self.index, error))
 
 
-def answer_produce(broker: Broker, request: Request, session: Session, rows: ProduceRows, throttle_ms: int = 0) -> None:
-    """Encode and send, with the leaders of misdirected partitions for those who can read that (v10)."""
+def answer_produce(
+    ports: ProducePorts, request: Request, session: Session, rows: ProduceRows, throttle_ms: int = 0
+) -> None:
+    """Send the response. From version 10 on, it names the leaders of misdirected partitions."""
     version = request.api_version
-    _count_errors(broker, request, rows)
+    _count_errors(ports, request, rows)
     endpoints = []
     if version >= FIRST_VERSION_WITH_LEADER:
-        image = broker.image
+        image = ports.newest_image()
         hinted: ProduceRows = []
         for name, topic_id, results in rows:
             if any(result.error_code in HINTED for result in results):
@@ -211,15 +244,15 @@ def answer_produce(broker: Broker, request: Request, session: Session, rows: Pro
     request.respond(encode_produce_response(version, rows, throttle_ms, endpoints))
 
 
-def _count_errors(broker: Broker, request: Request, rows: ProduceRows) -> None:
-    """What the answer tells of each partition; by topic only of those hosted here: nobody makes a metric by asking for
-    a topic that does not exist."""
+def _count_errors(ports: ProducePorts, request: Request, rows: ProduceRows) -> None:
+    """Count the errors of an answer. A topic's own count includes only replicas hosted here, so that a client cannot
+    create metrics by naming topics that do not exist."""
     meter = request.connection.meter
     for name, topic_id, results in rows:
         for result in results:
             meter.errors[PRODUCE, int(result.error_code)] += 1
             if result.error_code:
-                partition = broker.replicas.find(name if topic_id is None else topic_id, result.partition)
+                partition = ports.find(name if topic_id is None else topic_id, result.partition)
                 if partition is not None:
                     partition.meters.failed_produces.count += 1
 
@@ -228,6 +261,6 @@ NO_TOPIC_ID = UUID(int=0)
 
 
 def success_for(partition: Partition, version: int, topic: str | None, topic_id: UUID | None) -> ProduceSuccess:
-    """The prepared answer for one partition and version."""
+    """Prepare, and keep, the successful response for one partition and version."""
     success = partition.success_answers[version] = ProduceSuccess(version, topic, topic_id, partition.index)
     return success

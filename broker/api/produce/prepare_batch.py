@@ -44,8 +44,8 @@ AT_ONCE_BYTES_MAX = (
     if WALK_IS_COMPILED
     else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
 )
-"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop: some milliseconds at
-worst, for thousands of tiny gzip members or snappy blocks, usually 0.3 …"""
+"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop. That takes usually 0.3 ms,
+and some milliseconds at worst (thousands of tiny gzip members or snappy blocks) …"""
 OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
 """… if they do not hold more than this."""
 RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
@@ -71,7 +71,7 @@ def takes_long(header: BatchHeader) -> bool:
 
 
 def turn_cost(header: BatchHeader) -> int:
-    """What it costs at worst to prepare the batch on the loop, in the unit of a connection's turn."""
+    """Return the worst-case cost of preparing the batch on the loop, in the unit of a connection's turn."""
     codec = header.attributes & ATTRIBUTE_CODEC_MASK
     return header.size_bytes // TURN_BYTES[codec] + (TURN_COST_OF_OPENING if codec else 0)
 
@@ -162,7 +162,8 @@ def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
 
 
 def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest: int) -> BatchHeader:
-    """The header tells the records' latest timestamp, and that clients made it; a log that stamps does so itself."""
+    """Return the header, with the records' latest timestamp and marked as made by the client. A log that stamps records
+    does so itself."""
     is_stamped = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
     if (newest == header.max_timestamp and not is_stamped) or rules.log_append_time:
         return header

@@ -201,7 +201,7 @@ def test_a_topic_that_somebody_asks_for_is_created_with_the_brokers_defaults() -
     harness = BrokerHarness(image, properties={"num.partitions": "4", "default.replication.factor": "2"})
     controller = DecidingController(image, harness.broker.config)
     harness.use_controller(controller)
-    harness.broker.auto_topics = AutoTopicCreation(
+    harness.auto_topics = AutoTopicCreation(  # type: ignore[assignment]
         harness.broker.dynamic_configs,
         harness.broker.gates,
         harness.broker.log_limit,

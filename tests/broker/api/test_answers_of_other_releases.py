@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from kraft.broker.api.table import HANDLERS
-from kraft.broker.node.broker import Broker
+from kraft.broker.api.context import Handler
+from kraft.broker.api.table import HANDLERS, HandlerParts
 from kraft.broker.serving.session import Session
 from kraft.broker.serving.turns import Steps
 from kraft.controller.controller import Controller
@@ -116,12 +116,17 @@ def _in_sync(plane: Plane) -> list[int]:
 def test_a_follower_outlives_what_a_leader_of_another_release_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[list[Any]] = []
 
-    def answer(broker: Broker, request: Request, session: Session) -> Steps | None:
-        if len(answers) < 2 and request.client_id.endswith("-fetcher"):
-            answers.append(encode_fetch_response(request.api_version, (), error_code=LATER_CODE))
-            request.respond(*answers[-1])
-            return None
-        return handle(broker, request, session)
+    def make(parts: HandlerParts) -> Handler:
+        handle = make_real(parts)
+
+        def answer(request: Request, session: Session) -> Steps | None:
+            if len(answers) < 2 and request.client_id.endswith("-fetcher"):
+                answers.append(encode_fetch_response(request.api_version, (), error_code=LATER_CODE))
+                request.respond(*answers[-1])
+                return None
+            return handle(request, session)
+
+        return answer
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -129,6 +134,6 @@ def test_a_follower_outlives_what_a_leader_of_another_release_answers(monkeypatc
         produced = await plane.produce("orders", batch("a"))
         assert produced.error_code == 0
 
-    handle = HANDLERS[ApiKey.FETCH]
-    replace_row(monkeypatch, HANDLERS, ApiKey.FETCH, answer)  # type: ignore[arg-type]
+    make_real = HANDLERS[ApiKey.FETCH]
+    replace_row(monkeypatch, HANDLERS, ApiKey.FETCH, make)  # type: ignore[arg-type]
     run(test, controllers=1, brokers=2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from kraft.config.tables.replication import RACK_AWARE_SELECTOR
 from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -278,7 +279,6 @@ def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
         row = await plane.fetch("orders", 0, rack_id="unknown")
         assert len(row.records) == 1
         replicas = plane.cluster.node(1).broker.broker.replicas
-        replicas.selects_by_rack = True
         replicas.host.racks.update({1: "here", 2: "there", 3: "there"})
         row = await plane.fetch("orders", 0, rack_id="there")
         assert (error(row), row.records, row.high_watermark) == (NONE, (), 3)
@@ -290,7 +290,7 @@ def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
         beyond = await plane.fetch("orders", 9, broker_id=2)
         assert error(beyond) == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    three(test)
+    three(test, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
 # topics come and go

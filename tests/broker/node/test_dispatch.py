@@ -9,7 +9,6 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from kraft.broker.node.dispatch import Dispatcher
 from kraft.broker.serving import turns
 from kraft.broker.serving.session import Session
 from kraft.broker.serving.turns import Steps
@@ -85,7 +84,7 @@ def test_a_body_that_does_not_parse_closes_the_connection_and_says_why() -> None
 def test_the_session_tells_listener_principal_address_and_the_newest_client_id() -> None:
     seen: list[Session] = []
 
-    def handler(broker: Any, request: Request, session: Session) -> None:
+    def handler(request: Request, session: Session) -> None:
         seen.append(session)
         request.respond(b"")
 
@@ -116,7 +115,7 @@ def test_a_handler_that_fails_where_there_is_none_closes_the_connection(key: int
 
 
 def test_a_broken_invariant_is_not_swallowed() -> None:
-    def handler(broker: Any, request: Request, session: Session) -> None:
+    def handler(request: Request, session: Session) -> None:
         raise InvariantError("two leaders")
 
     client = dispatching(handler).connect()
@@ -133,7 +132,7 @@ def test_long_requests_are_handled_one_after_the_other_whoever_sent_them(monkeyp
     monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
     handled: list[str] = []
 
-    def handler(broker: Any, request: Request, session: Session) -> Steps:
+    def handler(request: Request, session: Session) -> Steps:
         assert messages.decode_request(ApiKey.METADATA, 4, request.body).topics
 
         def steps() -> Steps:
@@ -155,7 +154,7 @@ def test_long_requests_are_handled_one_after_the_other_whoever_sent_them(monkeyp
 
 
 def test_a_long_request_that_fails_in_its_turn_is_told_and_the_others_go_on() -> None:
-    def handler(broker: Any, request: Request, session: Session) -> Steps:
+    def handler(request: Request, session: Session) -> Steps:
         yield
         if session.client_id == "bad bytes":
             raise WireError("no such field")
@@ -179,7 +178,7 @@ def test_a_long_request_is_handled_though_its_connection_has_ended_before_its_tu
     monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
     handled: list[str] = []
 
-    def handler(broker: Any, request: Request, session: Session) -> None:
+    def handler(request: Request, session: Session) -> None:
         handled.append(session.client_id)
         request.respond(b"")
 
@@ -196,9 +195,9 @@ def test_the_body_of_a_long_request_is_counted_until_it_is_handled_and_then_give
     waiting: list[Request] = []
     counted: list[int] = []
 
-    def handler(broker: Any, request: Request, session: Session) -> None:
+    def handler(request: Request, session: Session) -> None:
         waiting.append(request)
-        counted.append(broker.gates.memory.used_bytes)
+        counted.append(stage.memory.used_bytes)
         assert len(request.body) > 1_000
 
     stage = dispatching(handler, limits=ServerLimits(long_request_bytes=100))
@@ -227,7 +226,7 @@ def test_requests_and_connections_are_counted() -> None:
     )
 
 
-def failing(broker: Any, request: Request, session: Session) -> None:
+def failing(request: Request, session: Session) -> None:
     raise ValueError("a bug")
 
 
@@ -240,12 +239,9 @@ class dispatching:  # noqa: N801 - reads as a verb in the tests
         harness = BrokerHarness()
         self._tasks: list[Any] = []
         harness.broker._start_task = self._tasks.append
-        self._dispatcher = Dispatcher(harness.broker, dict.fromkeys(HANDLERS, handler), limits=limits or ServerLimits())
+        self.memory: MemoryBudget = harness.broker.gates.memory
+        self._dispatcher = harness.dispatcher(dict.fromkeys(HANDLERS, handler), limits=limits)
         self._dispatcher.release_requests()
-
-    @property
-    def memory(self) -> MemoryBudget:
-        return self._dispatcher._broker.gates.memory
 
     def run_tasks(self) -> None:
         """What the broker does in the background, to its end."""

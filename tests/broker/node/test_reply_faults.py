@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from kraft.broker.node.dispatch import Dispatcher
+from kraft.broker.api.fetch.sessions import FetchSessionCache
+from kraft.broker.node.request_partitions import request_partitions
 from kraft.broker.serving.session import Session
 from kraft.node.reply_faults import ReplyFaults
 from kraft.seam import CloseReason, WireError
@@ -17,12 +19,13 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.reply_policy import ReplyPolicy, rule_from
-from kraft.wire.server import Request, ServerLimits
+from kraft.wire.server import Request
 from tests.stages.broker_harness import BrokerHarness, WireClient
 from tests.stages.images import image_of, three_brokers
 
 ALL_TOPICS_V1 = struct.pack(">i", -1)
 VERSIONS = ApiKey.API_VERSIONS
+NO_RANDOM: Any = None
 
 
 class SlowClock:
@@ -47,15 +50,15 @@ class FaultyBroker:
         self.handled: list[bytes] = []
         self.clock = SlowClock()
         self.faults = ReplyFaults(self.policy, self.clock)  # type: ignore[arg-type]
-        broker = BrokerHarness(image_of(*three_brokers())).broker
+        harness = BrokerHarness(image_of(*three_brokers()))
         from kraft.broker.api.table import HANDLERS
 
-        self.dispatcher = Dispatcher(
-            broker, dict.fromkeys(HANDLERS, handler or self._handle), limits=ServerLimits(), faults=self.faults
-        )
+        self.dispatcher = harness.dispatcher(dict.fromkeys(HANDLERS, handler or self._handle))
+        named = partial(request_partitions, lambda: harness.holder.image, FetchSessionCache(0, NO_RANDOM))
+        self.dispatcher.entry = self.faults.wrap(self.dispatcher.handle, named)
         self.dispatcher.release_requests()
 
-    def _handle(self, broker: Any, request: Request, session: Session) -> None:
+    def _handle(self, request: Request, session: Session) -> None:
         self.handled.append(bytes(request.body))
         request.respond(b"answer to " + bytes(request.body))
 
@@ -140,7 +143,7 @@ async def test_a_delayed_request_is_handled_late_with_all_that_comes_after_it() 
 
 
 async def test_a_delayed_request_that_does_not_parse_ends_its_connection_and_no_more() -> None:
-    def refuse(broker: Any, request: Request, session: Session) -> None:
+    def refuse(request: Request, session: Session) -> None:
         raise WireError("nonsense")
 
     broker = FaultyBroker({"action": "delay", "delay_ms": 1, "times": 1}, handler=refuse)

@@ -553,7 +553,7 @@ def test_a_fetch_of_very_many_partitions_lets_others_have_their_turns(monkeypatc
 def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
     wanted: list[int] = []
-    want = fetch_api._want
+    want = fetch_api._request_partitions
 
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
@@ -567,7 +567,7 @@ def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.M
                 connection.close("the peer has gone")
             want(kept, *arguments)
 
-        monkeypatch.setattr(fetch_api, "_want", want_and_cut)
+        monkeypatch.setattr(fetch_api, "_request_partitions", want_and_cut)
         with pytest.raises(ConnectionError):
             await _ask_long(plane, client, max_wait_ms=60_000)
         await plane.world.sleep_ms(1_000)

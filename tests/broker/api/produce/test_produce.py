@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from kraft.broker.api.produce.handle_produce import handle_produce
 from kraft.broker.partition.partition_states import AppendState
 from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
@@ -390,13 +389,14 @@ def test_a_large_compressed_batch_for_a_compacted_topic_is_opened_off_the_loop()
 def test_a_batch_that_waits_for_its_partition_does_not_hold_the_frame_in_which_it_came() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
-        broker, partition = plane.cluster.node(1).broker.broker, plane.partition("orders")
+        dispatcher, partition = plane.cluster.node(1).broker.broker.dispatcher, plane.partition("orders")
         partition.append_state = AppendState.PREPARING  # and stays so
         body = encode_produce_request(9, acks=-1, timeout_ms=60_000, topics=[("orders", None, [(0, batch("x"))])])
         frame = bytearray(b"".join(body))
         connection = ServerConnection(RecordingTransport(), lambda _: None, limits=ServerLimits(), budget=None)
         request = Request(connection, ApiKey.PRODUCE, 9, 1, "client", memoryview(frame), True)
-        handle_produce(broker, request, Session("PLAINTEXT", "PLAINTEXT", "User:ANONYMOUS", "here", "client"))
+        session = Session("PLAINTEXT", "PLAINTEXT", "User:ANONYMOUS", "here", "client")
+        dispatcher._handlers[ApiKey.PRODUCE](request, session)
         assert len(partition.pending) == 1
         request.body = memoryview(b"")
         frame.append(0)  # BufferError while a view of it is held
