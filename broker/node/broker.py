@@ -15,7 +15,7 @@ import structlog
 
 from kraft.broker.serving.departed import DepartedBrokers
 from kraft.config import NodeConfig
-from kraft.image import Endpoint, MetadataImage
+from kraft.image import Endpoint
 from kraft.node.log_limit import LogLimit
 from kraft.seam import DiskError, Seam
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kraft.broker.serving.dynamic_configs import DynamicConfigs
     from kraft.broker.serving.gates import Gates
     from kraft.broker.serving.metrics.metric_registry import Metrics
-    from kraft.quorum.publisher import MetadataPublisher
     from kraft.wire.request_meter import RequestMeter
 
 log = structlog.get_logger("kraft.broker")
@@ -56,7 +55,6 @@ class Broker:
         *,
         cluster_id: str,
         incarnation_id: UUID,
-        publisher: MetadataPublisher,
         metrics: Metrics,
         requests: RequestMeter,
         gates: Gates,
@@ -77,19 +75,8 @@ class Broker:
         self.log_limit = LogLimit(seam.clock)
         self.departed = DepartedBrokers(seam.clock, config.integer("broker.session.timeout.ms"))
         self.advertised: tuple[Endpoint, ...] = ()
-        self._publisher = publisher
         self._start_task = start_task
         self._fail = fail
-
-    @property
-    def image(self) -> MetadataImage:
-        """The newest published image (committed metadata only)."""
-        return self._publisher.image
-
-    @property
-    def broker_epoch(self) -> int:
-        """Epoch of this registration; -1 before it."""
-        return self.lifecycle.broker_epoch
 
     def start_task(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run the async `function(*arguments)` in the background. An error in it stops the node."""

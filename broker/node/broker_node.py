@@ -85,12 +85,15 @@ class BrokerNode:
         self._finished = trio.Event()
         self._bound: dict[str, BoundListener] = {}
         self._applied: MetadataImage | None = None
+
+        def newest_image() -> MetadataImage:
+            return shared.publisher.image
+
         self.broker = broker = Broker(
             config,
             seam,
             cluster_id=identity.cluster_id,
             incarnation_id=seam.random.uuid(),
-            publisher=shared.publisher,
             metrics=shared.metrics,
             requests=shared.requests,
             gates=shared.gates,
@@ -101,17 +104,17 @@ class BrokerNode:
         broker.controller = ControllerChannel(config, seam, shared.quorum, shared.peers)
         broker.metadata_topic = MetadataTopic(shared.quorum, shared.gates)
         prober = Prober(config, shared.peers, identity.cluster_id, timeout_ms=CHECK_MS, purpose=PURPOSE)
-        leader_check = LeaderCheck(prober, lambda: shared.publisher.image)
+        leader_check = LeaderCheck(prober, newest_image)
         broker.lifecycle = BrokerLifecycle(
             config,
             seam.clock,
-            newest_image=lambda: shared.publisher.image,
+            newest_image=newest_image,
             find_replica=lambda topic_id, index: broker.replicas.find(topic_id, index),
             ask_controller=self._ask_controller,
             registration=self._registration,
         )
         broker.producer_ids = ProducerIds(
-            config.node_id, lambda: broker.broker_epoch, self._ask_controller, self._start_task
+            config.node_id, lambda: broker.lifecycle.broker_epoch, self._ask_controller, self._start_task
         )
         broker.auto_topics = AutoTopicCreation(
             broker.dynamic_configs,
@@ -127,7 +130,7 @@ class BrokerNode:
             dynamic_configs=broker.dynamic_configs,
             metrics=shared.metrics,
             gates=shared.gates,
-            newest_image=lambda: shared.publisher.image,
+            newest_image=newest_image,
             broker_epoch=lambda: broker.lifecycle.broker_epoch,
             ask_controller=self._ask_controller,
             log_directory_failed=broker.log_directory_failed,
@@ -141,10 +144,10 @@ class BrokerNode:
             replicas.failures.disk_failed,
             replicas.budget.may_be_full,
         )
-        broker.groups = GroupCoordinators(config, ports, lambda: shared.publisher.image)
+        broker.groups = GroupCoordinators(config, ports, newest_image)
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
-        broker.dispatcher = make_dispatcher(broker, lambda: shared.publisher.image, leader_check, limits, shared.faults)
+        broker.dispatcher = make_dispatcher(broker, newest_image, leader_check, limits, shared.faults)
 
     def bind(self) -> None:
         """Listen on the broker's listeners, and set the advertised endpoints. AddressInUse names the port."""

@@ -165,7 +165,6 @@ class BrokerHarness:
             Seam(clock=self.clock, random=None, network=None, disk=None),  # type: ignore[arg-type]
             cluster_id=CLUSTER_ID,
             incarnation_id=INCARNATION,
-            publisher=self.holder,  # type: ignore[arg-type]
             metrics=Metrics(),
             requests=RequestMeter(self.clock.monotonic_ns),
             gates=Gates(MemoryBudget(1 << 28), authorizer=authorizer),
@@ -177,7 +176,10 @@ class BrokerHarness:
         self.lost: set[int] = set()
         broker.metadata_topic = SecretTopic()  # type: ignore[assignment]
         broker.producer_ids = ProducerIds(
-            1, lambda: broker.broker_epoch, lambda message: broker.controller.request(message), broker.start_task
+            1,
+            lambda: broker.lifecycle.broker_epoch,
+            lambda message: broker.controller.request(message),
+            broker.start_task,
         )
         self.auto_topics = RecordingTopics()
         broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))

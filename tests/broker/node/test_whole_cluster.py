@@ -162,12 +162,12 @@ def test_all_nodes_stop_when_all_are_asked_to_at_once() -> None:
 
 def test_a_killed_broker_comes_back_under_a_new_epoch() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
-        before = cluster.node(1).broker.broker.broker_epoch
+        before = cluster.node(1).broker.broker.lifecycle.broker_epoch
         world.kill("b1")
         world.restart("b1")
         await world.sleep_ms(20)
         await cluster.wait_ready()
-        assert cluster.node(1).broker.broker.broker_epoch > before
+        assert cluster.node(1).broker.broker.lifecycle.broker_epoch > before
 
     run(test)
 
@@ -248,7 +248,10 @@ def test_a_second_process_with_a_living_brokers_id_is_refused() -> None:
         world.start("x1", imposter, on_failure=lambda name, error: failures.append(error))
         await world.wait_ended("x1")
         assert "broker 1" in str(failures[0])
-        assert cluster.node(2).publisher.image.brokers[1].broker_epoch == cluster.node(1).broker.broker.broker_epoch
+        assert (
+            cluster.node(2).publisher.image.brokers[1].broker_epoch
+            == cluster.node(1).broker.broker.lifecycle.broker_epoch
+        )
 
     run(test)
 
