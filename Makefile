@@ -7,7 +7,7 @@ SETUP := $(VENV)/.installed
 
 PURE := wire seam raft image control config broker.replica broker.group client.core
 
-.PHONY: deploy-check bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
+.PHONY: dead deploy-check bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do \
@@ -54,11 +54,14 @@ coverage: $(SETUP) ## lines of the pure folders that their tests run; fails unde
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/runtime tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
 		tests/broker/replica tests/broker/group tests/client/core --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
 
-check: $(SETUP) ## ruff, mypy --strict, import contracts
+check: $(SETUP) dead ## ruff, mypy --strict, import contracts, dead names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+dead: $(SETUP) ## names of the product that nothing in it uses
+	$(BIN)/python -m tests.architecture.dead_names
 
 bench: $(SETUP) compiled ## ours, bare loops and Apache Kafka side by side, into docs/benchmarks.md; QUICK=1: ours alone, two minutes, six if an alarm stays
 	@$(if $(QUICK),,{ command -v java && command -v mvn; } > /dev/null || tests/interop/tools.sh)
