@@ -101,7 +101,7 @@ def test_an_answer_in_pieces_to_http_1_0_ends_with_the_connection() -> None:
     assert driven.transport.closed_for is CloseReason.LOCAL
 
 
-def test_a_connection_that_ends_within_an_answer_lets_go_of_it() -> None:
+def test_a_connection_that_ends_within_an_answer_releases_the_answer() -> None:
     driven = Driven.of(lambda request: HttpAnswer(200, pieces=iter([b"a", b"b"])))
     driven.connection.space()[: len(GET)] = GET
     driven.connection.received(len(GET))
@@ -145,7 +145,7 @@ def test_a_broken_invariant_in_a_page_is_raised() -> None:
         Driven.of(handle).feed(GET)
 
 
-def test_requests_that_were_sent_together_take_a_turn_each() -> None:
+def test_each_of_several_requests_that_arrive_together_takes_its_own_turn() -> None:
     many = 150
     driven = Driven.of(lambda request: HttpAnswer(204))
     assert driven.feed(b"HEAD / HTTP/1.1\nHost:\n\n" * many).count(b"HTTP/1.1 204") == many

@@ -72,7 +72,7 @@ def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
     run(test)
 
 
-def test_where_there_is_a_token_only_probes_are_answered_without_it() -> None:
+def test_with_a_token_set_only_probes_are_answered_without_it() -> None:
     token = "0123456789abcdef"
 
     async def test(world: World, cluster: WorldCluster) -> None:
@@ -105,7 +105,7 @@ def test_a_broker_that_loses_its_controllers_stays_ready() -> None:
     run(test)
 
 
-def test_a_broker_that_finds_no_controller_lives_but_is_not_ready() -> None:
+def test_a_broker_without_a_controller_is_live_but_not_ready() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")
         world.kill(cluster.name(FIRST_CONTROLLER))
@@ -120,7 +120,7 @@ def test_a_broker_that_finds_no_controller_lives_but_is_not_ready() -> None:
     run(test)
 
 
-def test_a_controller_without_a_majority_lives_but_is_not_ready() -> None:
+def test_a_controller_without_a_majority_is_live_but_not_ready() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")
         for controller_id in (FIRST_CONTROLLER, FIRST_CONTROLLER + 1):
@@ -153,7 +153,7 @@ def test_a_connection_above_the_maximum_gets_503_that_names_the_key_but_for_prob
     run(test, kraft_admin_connections_max="2")
 
 
-def test_connections_above_the_maximum_that_say_nothing_make_room_for_a_probe() -> None:
+def test_silent_connections_above_the_maximum_make_room_for_a_probe() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam, address = world.node("probe"), at(cluster, 1)
         held = [await connect(seam, address) for _ in range(1 + ABOVE_MAX)]

@@ -37,7 +37,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCl
         yield started
 
 
-def test_an_admin_listener_with_tls_serves_who_trusts_it_and_has_the_token(
+def test_an_admin_listener_with_tls_serves_a_client_that_trusts_it_and_has_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -171,7 +171,7 @@ REQUESTS: list[tuple[int, int, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("key", "version", "fields", "results"), REQUESTS)
-def test_when_no_controller_answers_the_client_is_told_that_the_request_timed_out(
+def test_a_forwarded_request_without_an_answer_times_out(
     key: int, version: int, fields: dict[str, Any], results: str
 ) -> None:
     cluster = Cluster()
@@ -185,7 +185,7 @@ def test_when_no_controller_answers_the_client_is_told_that_the_request_timed_ou
     assert told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_the_controller_is_told_who_asks() -> None:
+def test_a_forwarded_request_names_the_clients_session() -> None:
     cluster = Cluster()
     client = cluster.harness.connect("OUTSIDE")
     client.ask(ApiKey.CREATE_TOPICS, 7, topics=[new_topic("new")], timeout=1_000)
@@ -194,7 +194,7 @@ def test_the_controller_is_told_who_asks() -> None:
     assert key == ApiKey.CREATE_TOPICS
 
 
-def test_a_topic_that_somebody_asks_for_is_created_with_the_brokers_defaults() -> None:
+def test_a_missing_topic_of_a_metadata_request_is_created_with_the_brokers_defaults() -> None:
     from kraft.broker.coordinator.auto_topics import AutoTopicCreation
 
     image = image_of(broker_event(1), broker_event(2))

@@ -34,7 +34,7 @@ def configs(cluster: Cluster, type_: ConfigResourceType, name: str) -> dict[str,
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_what_is_named_replaces_all_that_was_set_in_every_version(version: int) -> None:
+def test_alter_configs_replaces_all_configs_of_a_resource_in_every_version(version: int) -> None:
     cluster = Cluster()
     first = resource(TOPIC, "orders", retention_ms="5", max_message_bytes="77")
     assert alter(cluster, first, version=version) == [0]
@@ -71,7 +71,7 @@ def test_each_resource_succeeds_or_fails_alone_and_a_failed_one_keeps_what_it_ha
     assert configs(cluster, TOPIC, "orders") == {"retention.ms": "5"}
 
 
-def test_a_value_that_is_null_and_a_key_or_resource_that_stands_twice_are_refused() -> None:
+def test_a_null_value_and_a_repeated_key_or_resource_are_refused() -> None:
     cluster = Cluster()
     assert alter(cluster, resource(TOPIC, "orders", retention_ms=None)) == [ErrorCode.INVALID_REQUEST]
     twice = resource(TOPIC, "orders", retention_ms="5")
@@ -88,7 +88,7 @@ def test_nothing_is_changed_when_it_is_only_validated() -> None:
     assert configs(cluster, TOPIC, "orders") == {}
 
 
-def test_every_resource_hears_that_no_controller_answered() -> None:
+def test_every_resource_gets_an_error_when_no_controller_answers() -> None:
     cluster = Cluster()
     cluster.controller.failing = Outcome.TIMED_OUT
     errors = alter(cluster, resource(TOPIC, "orders"), resource(BROKER, "1"))

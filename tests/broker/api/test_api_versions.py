@@ -60,7 +60,7 @@ def test_a_bad_client_software_name_is_an_invalid_request(name: str) -> None:
     assert ask(BrokerHarness(), 4, client_software_version=name).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_the_features_of_the_cluster_are_told() -> None:
+def test_api_versions_returns_the_features_of_the_cluster() -> None:
     image = image_of(*three_brokers(), events.FeatureLevel("metadata.version", 27), offset=321)
     harness = BrokerHarness(image)
     response = ask(harness, 4)
@@ -70,7 +70,7 @@ def test_the_features_of_the_cluster_are_told() -> None:
     assert "eligible.leader.replicas.version" not in {f.name for f in ask(harness, 3).supported_features}
 
 
-def test_it_may_be_asked_again_and_again_on_one_connection() -> None:
+def test_api_versions_is_answered_repeatedly_on_one_connection() -> None:
     client = BrokerHarness().connect()
     body = messages.encode_request(18, 0, messages.build(messages.request_class(18)))
     for _ in range(3):

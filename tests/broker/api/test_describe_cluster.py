@@ -14,7 +14,7 @@ KEY = ApiKey.DESCRIBE_CLUSTER
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_living_brokers_are_told_as_the_listener_has_them(version: int) -> None:
+def test_live_brokers_are_described_with_the_endpoints_of_the_listener(version: int) -> None:
     response = BrokerHarness(image_of(*three_brokers())).ask(KEY, version, endpoint_type=1)
     assert (response.error_code, response.cluster_id, response.controller_id) == (0, CLUSTER_ID, 1)
     assert [(b.broker_id, b.host, b.port, b.rack) for b in response.brokers] == [
@@ -24,18 +24,18 @@ def test_living_brokers_are_told_as_the_listener_has_them(version: int) -> None:
     assert response.cluster_authorized_operations == -(2**31)
 
 
-def test_fenced_brokers_are_told_when_asked_for() -> None:
+def test_fenced_brokers_are_described_on_request() -> None:
     response = BrokerHarness(image_of(*three_brokers())).ask(KEY, 2, endpoint_type=1, include_fenced_brokers=True)
     assert [(b.broker_id, b.is_fenced) for b in response.brokers] == [(1, False), (2, False), (3, True)]
 
 
-def test_controllers_are_not_told_by_a_broker() -> None:
+def test_a_broker_refuses_to_describe_controllers() -> None:
     harness = BrokerHarness(image_of(*three_brokers()))
     assert harness.ask(KEY, 1, endpoint_type=2).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert harness.ask(KEY, 1, endpoint_type=9).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
-def test_operations_on_the_cluster_are_told_when_asked_for() -> None:
+def test_authorized_operations_on_the_cluster_are_returned_on_request() -> None:
     image = image_of(*three_brokers())
     harness = BrokerHarness(image, authorizer=Denying((Operation.ALTER, CLUSTER.name)))
     bits = harness.ask(

@@ -47,7 +47,7 @@ def by_name(result: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_topic_key_is_told_with_value_and_source(image: MetadataImage, version: int) -> None:
+def test_every_topic_key_is_described_with_value_and_source(image: MetadataImage, version: int) -> None:
     told = by_name(describe(BrokerHarness(image), TOPIC, "orders", version))
     assert set(told) == {name for name, key in TOPIC_KEYS.items() if not key.is_internal}
     assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("1000", ConfigSource.DYNAMIC_TOPIC)
@@ -60,7 +60,7 @@ def test_every_topic_key_is_told_with_value_and_source(image: MetadataImage, ver
         assert default.config_type == KeyType.INT
 
 
-def test_synonyms_list_every_layer_from_the_strongest(image: MetadataImage) -> None:
+def test_synonyms_of_a_config_list_every_layer_by_precedence(image: MetadataImage) -> None:
     harness = BrokerHarness(image, properties={"log.retention.hours": "2"})
     told = by_name(describe(harness, TOPIC, "orders", include_synonyms=True, keys=["retention.ms"]))
     assert [(s.name, s.value, s.source) for s in told["retention.ms"].synonyms] == [
@@ -116,7 +116,7 @@ def test_a_value_of_a_broker_is_reported_as_it_is_parsed_and_its_synonyms_as_the
     assert [s.name for s in told["log.flush.interval.ms"].synonyms] == []
 
 
-def test_a_broker_key_that_kafka_does_not_define_is_told_without_its_value() -> None:
+def test_describe_configs_hides_the_value_of_a_broker_key_that_kafka_does_not_define() -> None:
     image = image_of(
         *three_brokers(),
         events.Config(BROKER, "1", "my.plugin.key", "x"),
@@ -130,19 +130,19 @@ def test_a_broker_key_that_kafka_does_not_define_is_told_without_its_value() -> 
     assert by_name(describe(harness, BROKER, "1"))["log.retention.ms"].value == "7"
 
 
-def test_only_the_keys_that_were_asked_for_are_told(image: MetadataImage) -> None:
+def test_only_the_requested_keys_are_described(image: MetadataImage) -> None:
     told = by_name(describe(BrokerHarness(image), TOPIC, "orders", keys=["segment.bytes", "no.such.key"]))
     assert set(told) == {"segment.bytes"}
 
 
-def test_documentation_is_told_when_asked_for(image: MetadataImage) -> None:
+def test_the_documentation_of_keys_is_returned_on_request(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     told = by_name(describe(harness, TOPIC, "orders", include_documentation=True))
     assert all(config.documentation for config in told.values())
     assert all(config.documentation is None for config in by_name(describe(harness, TOPIC, "orders")).values())
 
 
-def test_a_broker_tells_all_its_keys_and_hides_secrets(image: MetadataImage) -> None:
+def test_describe_configs_of_a_broker_lists_all_keys_and_hides_secrets(image: MetadataImage) -> None:
     harness = BrokerHarness(image, properties={"ssl.keystore.password": "hush", "num.partitions": "7"})
     told = by_name(describe(harness, BROKER, "1", include_synonyms=True))
     assert set(told) >= {name for name, key in BROKER_KEYS.items() if not key.is_internal}
@@ -175,7 +175,7 @@ def test_the_empty_broker_name_is_the_clusters_dynamic_defaults_alone(image: Met
         (77, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_described_here_is_refused_alone(
+def test_a_resource_that_this_broker_cannot_describe_is_refused_alone(
     image: MetadataImage, type_: int, name: str, error: ErrorCode
 ) -> None:
     result = describe(BrokerHarness(image), type_, name)
@@ -183,7 +183,7 @@ def test_what_cannot_be_described_here_is_refused_alone(
     assert result.error_message
 
 
-def test_unauthorised_wins_over_unknown(image: MetadataImage) -> None:
+def test_an_unauthorised_topic_is_refused_as_such_whether_it_exists_or_not(image: MetadataImage) -> None:
     denying = Denying((Operation.DESCRIBE_CONFIGS, "missing"), (Operation.DESCRIBE_CONFIGS, CLUSTER.name))
     harness = BrokerHarness(image, authorizer=denying)
     assert describe(harness, TOPIC, "missing").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -201,7 +201,7 @@ def alter(harness: BrokerHarness, *changes: tuple[str, int, str | None], name: s
     return result
 
 
-def test_the_level_of_a_logger_is_set_and_told_and_given_back() -> None:
+def test_the_level_of_a_logger_is_set_described_and_reset() -> None:
     harness = BrokerHarness()
     assert alter(harness, ("kraft.broker", 0, "DEBUG"), ("root", 0, "ERROR")).error_code == 0
     told = by_name(describe(harness, LOGGER, "1"))
@@ -255,7 +255,7 @@ def test_a_change_that_is_only_validated_changes_nothing() -> None:
         (77, "x", ErrorCode.INVALID_REQUEST, "Unsupported resource type: 77"),
     ],
 )
-def test_a_resource_that_is_not_described_is_told_in_kafkas_words(
+def test_a_resource_that_cannot_be_described_has_kafkas_error_text(
     image: MetadataImage, type_: int, name: str, error: ErrorCode, words: str
 ) -> None:
     refused = describe(BrokerHarness(image), type_, name)

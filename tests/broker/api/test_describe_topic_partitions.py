@@ -48,7 +48,7 @@ def pages(harness: BrokerHarness, *names: str, limit: int) -> list[list[tuple[st
         cursor = (response.next_cursor.topic_name, response.next_cursor.partition_index)
 
 
-def test_a_partition_tells_who_leads_who_is_in_sync_and_who_is_eligible() -> None:
+def test_a_partition_is_described_with_leader_in_sync_and_eligible_replicas() -> None:
     change = events.PartitionChange(ORDERS, 2, isr=(), elr=(3,), last_known_elr=(1,))
     (topic,) = ask(BrokerHarness(image(change)), "orders").topics
     assert (topic.error_code, topic.name, topic.topic_id, topic.is_internal) == (0, "orders", ORDERS, False)
@@ -59,7 +59,7 @@ def test_a_partition_tells_who_leads_who_is_in_sync_and_who_is_eligible() -> Non
     assert (third.eligible_leader_replicas, third.last_known_elr) == ((3,), (1,))
 
 
-def test_a_leader_without_the_clients_listener_is_not_told() -> None:
+def test_a_leader_without_the_clients_listener_is_not_named() -> None:
     response = BrokerHarness(image()).ask(KEY, 0, listener="OUTSIDE", topics=[{"name": "orders"}])
     partition = response.topics[0].partitions[1]
     assert (partition.error_code, partition.leader_id) == (0, -1)
@@ -91,14 +91,14 @@ def test_the_brokers_own_limit_holds_whatever_is_wanted() -> None:
     assert [len(page) for page in pages(harness, limit=100)] == [2, 2, 1]
 
 
-def test_a_page_goes_on_behind_a_topic_that_was_deleted_meanwhile() -> None:
+def test_a_page_continues_behind_a_topic_that_was_deleted_meanwhile() -> None:
     harness = BrokerHarness(image_of(*three_brokers(), *alphabet(2, 2)))
     assert [topic.name for topic in ask(harness, cursor=("aa", 7)).topics] == ["b"]
     assert ask(harness, cursor=("a", 9)).topics[0].partitions == ()
 
 
 @pytest.mark.parametrize("cursor", [("orders", -1), ("others", 0)])
-def test_a_cursor_that_makes_no_sense_is_an_invalid_request(cursor: tuple[str, int]) -> None:
+def test_an_inconsistent_cursor_is_an_invalid_request(cursor: tuple[str, int]) -> None:
     (topic,) = ask(BrokerHarness(image()), "orders", cursor=cursor).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
 

@@ -28,7 +28,7 @@ def sizes(result: Any) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_every_replica_is_told_with_its_size_in_every_version(version: int) -> None:
+def test_every_replica_is_described_with_its_size_in_every_version(version: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=2)
         for _ in range(3):
@@ -48,7 +48,7 @@ def test_every_replica_is_told_with_its_size_in_every_version(version: int) -> N
     run(test)
 
 
-def test_only_what_is_asked_for_is_told() -> None:
+def test_only_the_requested_partitions_are_described() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=3)
         wanted = [{"topic": "orders", "partitions": [0, 2]}, {"topic": "others", "partitions": [0]}]
@@ -99,7 +99,7 @@ def test_a_log_that_is_deleted_while_it_is_measured_takes_no_directory_offline(
     run(test)
 
 
-def test_a_directory_that_is_offline_tells_its_error_and_no_sizes() -> None:
+def test_an_offline_directory_is_described_with_its_error_and_without_sizes() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         replicas = plane.cluster.node(1).broker.broker.replicas
@@ -121,7 +121,7 @@ async def producers(plane: Plane, topic: str, *indexes: int, broker_id: int = 1)
     return list(found.partitions)
 
 
-def test_whoever_has_written_is_told_by_every_replica() -> None:
+def test_every_replica_describes_the_producers_of_its_log() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         data = batch("a", "b", "c", producer_id=7, producer_epoch=2, base_sequence=0, timestamp=EPOCH_MS + 5)
@@ -137,7 +137,7 @@ def test_whoever_has_written_is_told_by_every_replica() -> None:
     three(test)
 
 
-def test_an_open_transaction_is_told_with_its_first_offset() -> None:
+def test_an_open_transaction_is_described_with_its_first_offset() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert not error(await plane.produce("orders", batch("before")))
@@ -176,7 +176,7 @@ class Nobody:
         return False
 
 
-def test_who_may_not_read_a_topic_opens_no_log_by_asking_for_its_producers() -> None:
+def test_describe_producers_of_a_forbidden_topic_opens_no_log() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert not error(await plane.produce("orders", batch("a")))

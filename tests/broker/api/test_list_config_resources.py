@@ -29,16 +29,16 @@ def rows(version: int, **fields: object) -> list[tuple[str, int]]:
     return [(row.resource_name, row.resource_type) for row in response.config_resources]
 
 
-def test_the_older_version_tells_client_metrics_alone() -> None:
+def test_version_0_lists_client_metrics_resources_alone() -> None:
     assert [name for name, _ in rows(0)] == ["slow"]
 
 
-def test_every_type_is_told_when_none_is_named() -> None:
+def test_resources_of_every_type_are_listed_when_the_request_names_no_type() -> None:
     living = [("1", BROKER), ("2", BROKER), ("1", LOGGER), ("2", LOGGER)]
     assert rows(1) == [("orders", TOPIC), *living, ("slow", METRICS), ("workers", GROUP)]
 
 
-def test_only_the_types_that_are_named_are_told_each_once() -> None:
+def test_only_resources_of_the_named_types_are_listed_each_once() -> None:
     assert rows(1, resource_types=[GROUP, TOPIC, GROUP]) == [("workers", GROUP), ("orders", TOPIC)]
 
 
@@ -47,7 +47,7 @@ def test_a_type_that_does_not_exist_is_refused() -> None:
     assert (response.error_code, response.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())
 
 
-def test_it_needs_the_right_to_describe_configs_of_the_cluster() -> None:
+def test_list_config_resources_needs_describe_configs_on_the_cluster() -> None:
     harness = BrokerHarness(image(), authorizer=Denying((Operation.DESCRIBE_CONFIGS, CLUSTER.name)))
     for version in (0, 1):
         response = harness.ask(KEY, version)

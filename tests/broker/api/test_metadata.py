@@ -54,7 +54,7 @@ def image() -> MetadataImage:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_only_unfenced_brokers_that_have_the_listener_are_told(image: MetadataImage, version: int) -> None:
+def test_only_unfenced_brokers_that_have_the_listener_are_listed(image: MetadataImage, version: int) -> None:
     inside = BrokerHarness(image).ask(METADATA, version, topics=None)
     assert [(b.node_id, b.host, b.port) for b in inside.brokers] == [(1, "broker-1", 9092), (2, "broker-2", 9092)]
     outside = BrokerHarness(image).ask(METADATA, version, topics=None, listener="OUTSIDE")
@@ -67,7 +67,7 @@ def test_only_unfenced_brokers_that_have_the_listener_are_told(image: MetadataIm
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_are_told_with_leader_replicas_isr_and_what_is_offline(image: MetadataImage, version: int) -> None:
+def test_partitions_have_leader_replicas_isr_and_offline_replicas(image: MetadataImage, version: int) -> None:
     (topic,) = BrokerHarness(image).ask(METADATA, version, topics=asked("orders")).topics
     assert (topic.name, topic.error_code) == ("orders", 0)
     first, second, third = topic.partitions
@@ -124,7 +124,7 @@ def test_ids_before_version_12_are_an_invalid_request(image: MetadataImage, vers
     assert (answer.name, answer.error_code) == ("orders", ErrorCode.INVALID_REQUEST)
 
 
-def test_a_bad_name_is_told_from_an_unknown_one(image: MetadataImage) -> None:
+def test_an_invalid_topic_name_has_another_error_than_an_unknown_one(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     wanted = asked("missing", "bad/name", "a" * 250, "..")
     answers = harness.ask(METADATA, 9, topics=wanted, allow_auto_topic_creation=False).topics
@@ -184,7 +184,7 @@ def test_creation_needs_the_right_on_the_cluster_or_on_the_topic(image: Metadata
     assert harness.auto_topics.asked == ["allowed"]
 
 
-def test_operations_are_told_only_when_asked_for(image: MetadataImage) -> None:
+def test_authorized_operations_of_topics_are_returned_only_on_request(image: MetadataImage) -> None:
     harness = BrokerHarness(image, authorizer=Denying((Operation.DELETE, "orders")))
     (silent,) = harness.ask(METADATA, 8, topics=asked("orders")).topics
     assert silent.topic_authorized_operations == -(2**31)
@@ -196,7 +196,7 @@ def test_operations_are_told_only_when_asked_for(image: MetadataImage) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_versions_8_to_10_tell_the_operations_on_the_cluster_when_asked(image: MetadataImage, version: int) -> None:
+def test_versions_8_to_10_return_the_operations_on_the_cluster_on_request(image: MetadataImage, version: int) -> None:
     from io import BytesIO
 
     import kio.serial

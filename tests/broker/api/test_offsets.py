@@ -36,7 +36,7 @@ def test_the_ends_of_a_log_in_every_version(version: int) -> None:
     run(test)
 
 
-def test_offsets_by_time() -> None:
+def test_list_offsets_by_time_returns_the_first_later_record() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10, 50, 30, 60)
         for timestamp, expected in ((0, 0), (10, 0), (11, 1), (50, 1), (51, 3), (61, -1)):
@@ -130,7 +130,7 @@ def test_read_committed_sees_the_last_stable_offset_as_the_end() -> None:
     run(test)
 
 
-def test_a_partition_that_stands_twice_is_refused() -> None:
+def test_a_partition_that_a_request_names_twice_is_refused() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10)
         request_class = messages.request_class(ApiKey.LIST_OFFSETS)
@@ -160,7 +160,7 @@ async def end_of_epoch(plane: Plane, epoch: int, *, current: int = -1, broker_id
     return response.topics[0].partitions[0]
 
 
-def test_the_end_of_a_leader_epoch() -> None:
+def test_offset_for_leader_epoch_returns_the_end_of_the_epoch() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10, 20)
         epoch = plane.partition("orders").leader_epoch
@@ -265,7 +265,7 @@ def test_retention_by_size_takes_the_oldest_segments() -> None:
     run(test)
 
 
-def test_retention_by_time_also_takes_the_active_segment_and_the_log_goes_on() -> None:
+def test_retention_by_time_also_deletes_the_active_segment_and_the_log_continues() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", retention_ms="60000")
         await plane.produce("orders", batch("old", timestamp=EPOCH_MS - 3_600_000))

@@ -71,7 +71,7 @@ def test_an_api_or_version_that_is_not_served_closes_the_connection_only(key: in
     assert len(good.answers()) == 1
 
 
-def test_a_body_that_does_not_parse_closes_the_connection_and_says_why() -> None:
+def test_a_body_that_does_not_parse_closes_the_connection_and_logs_the_reason() -> None:
     client = BrokerHarness().connect()
     client.send(ApiKey.METADATA, 1, struct.pack(">i", 1000))
     with capture_logs() as logs:
@@ -81,7 +81,7 @@ def test_a_body_that_does_not_parse_closes_the_connection_and_says_why() -> None
     assert logs[0]["client_address"] == "192.0.2.7"
 
 
-def test_the_session_tells_listener_principal_address_and_the_newest_client_id() -> None:
+def test_the_session_has_listener_principal_address_and_the_newest_client_id() -> None:
     seen: list[Session] = []
 
     def handler(request: Request, session: Session) -> None:
@@ -128,7 +128,7 @@ def _describing(topics: int) -> bytes:
     return messages.encode_request(ApiKey.METADATA, 4, message)
 
 
-def test_long_requests_are_handled_one_after_the_other_whoever_sent_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_requests_of_all_connections_are_handled_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
     handled: list[str] = []
 
@@ -153,7 +153,7 @@ def test_long_requests_are_handled_one_after_the_other_whoever_sent_them(monkeyp
     assert [client.answers() for client in clients] == [[b""]] * 3
 
 
-def test_a_long_request_that_fails_in_its_turn_is_told_and_the_others_go_on() -> None:
+def test_a_long_request_that_fails_in_its_turn_is_answered_and_the_others_continue() -> None:
     def handler(request: Request, session: Session) -> Steps:
         yield
         if session.client_id == "bad bytes":

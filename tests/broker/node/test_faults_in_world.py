@@ -77,7 +77,7 @@ def test_a_topic_is_known_by_its_id_too_and_by_the_session_of_a_fetch() -> None:
     run(test)
 
 
-def test_an_answer_is_late_by_the_delay_in_virtual_time() -> None:
+def test_an_answer_is_delayed_by_the_rules_time_in_virtual_time() -> None:
     async def test(plane: Plane, policy: ReplyPolicy) -> None:
         await plane.create_topic("t")
         policy.add(rule_from({"api": "Produce", "action": "delay", "delay_ms": 700, "after": True}))

@@ -94,7 +94,7 @@ def test_a_controllers_directory_is_locked_until_it_is_released() -> None:
     on_a_disk(test)
 
 
-def test_releasing_after_a_crash_does_not_touch_the_next_life() -> None:
+def test_releasing_locks_after_a_crash_does_not_affect_the_next_incarnation() -> None:
     async def main(world: World) -> None:
         first = open_identity(config(CONTROLLER), world.node("c1"), "cluster-A")
         second = open_identity(config(CONTROLLER), world.node("c1"), None)

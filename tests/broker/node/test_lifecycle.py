@@ -83,7 +83,7 @@ def test_a_refused_registration_ends_the_broker() -> None:
     play(test)
 
 
-def test_a_directory_that_went_offline_is_told_with_the_next_heartbeat() -> None:
+def test_a_directory_that_went_offline_is_reported_with_the_next_heartbeat() -> None:
     async def test(stage: PartStage) -> None:
         registering = Registering(stage)
         stage.loop.start_task(registering.lifecycle.run)
@@ -96,7 +96,7 @@ def test_a_directory_that_went_offline_is_told_with_the_next_heartbeat() -> None
     play(test)
 
 
-def test_a_controlled_shutdown_ends_when_the_controller_says_so() -> None:
+def test_a_controlled_shutdown_ends_when_the_controller_permits_it() -> None:
     async def test(stage: PartStage) -> None:
         registering = Registering(stage)
         stage.loop.start_task(registering.lifecycle.run)

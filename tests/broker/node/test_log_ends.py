@@ -36,7 +36,7 @@ def epochs_of(cluster: SimCluster, broker: int) -> tuple[LogEpochs, ...]:
     return heartbeat_of(cluster, broker).log_epochs
 
 
-def test_the_ends_are_told_while_nobody_is_left_in_isr_and_elr_and_only_then() -> None:
+def test_log_ends_are_reported_only_while_isr_and_elr_are_empty() -> None:
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 20)
         before = state_of(cluster)
@@ -67,7 +67,7 @@ def test_the_ends_are_told_while_nobody_is_left_in_isr_and_elr_and_only_then() -
     assert not play(story)
 
 
-def test_more_ends_than_fit_into_a_heartbeat_are_told_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_ends_that_do_not_fit_into_a_heartbeat_are_reported_in_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_ends, "LOG_ENDS_MAX", 2)
     partitions = {
         index: SimpleNamespace(state=SimpleNamespace(partition_epoch=1), is_truncating=False) for index in range(5)
@@ -125,7 +125,7 @@ def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:
     assert decode_rpc(HeartbeatRequest, 2, encode_rpc(request)) == request
 
 
-def test_a_controller_of_an_older_release_is_told_the_rest() -> None:
+def test_a_heartbeat_to_an_older_controller_leaves_out_the_fields_it_does_not_know() -> None:
     row = (topic_id(1), 0, 1, 2, 3)
     request = HeartbeatRequest(broker_id=1, broker_epoch=2, metadata_offset=3, log_ends=(row,), log_epochs=(((2, 0),),))
     assert decode_rpc(HeartbeatRequest, 0, encode_rpc(request, 0)).log_ends == ()

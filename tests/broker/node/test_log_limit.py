@@ -49,7 +49,7 @@ def test_the_first_line_leaves_at_once_and_the_others_as_one_when_the_minute_is_
     assert told(logs) == [("bad 0", 0), ("bad 6399", 6_399)]
 
 
-def test_a_client_that_goes_on_has_one_line_a_minute(logs: list[Any]) -> None:
+def test_a_client_that_repeats_its_error_gets_one_log_line_per_minute(logs: list[Any]) -> None:
     limit = Limit()
     for minute in range(4):
         for _ in range(100):

@@ -76,14 +76,14 @@ def send_together(client: WireClient, *bodies: bytes) -> None:
     client.send_bytes(b"".join(frames))
 
 
-def test_without_a_rule_that_matches_a_request_is_handled() -> None:
+def test_a_request_that_matches_no_rule_is_handled() -> None:
     broker = FaultyBroker({"api": "Produce", "action": "drop"})
     client = broker.connect()
     client.send(VERSIONS, 0, b"a")
     assert client.answers() == [b"answer to a"]
 
 
-def test_an_error_is_answered_and_the_request_is_not_handled() -> None:
+def test_an_error_rule_answers_and_the_request_is_not_handled() -> None:
     broker = FaultyBroker({"api": "InitProducerId", "action": "error", "error": "REQUEST_TIMED_OUT", "times": 1})
     client = broker.connect()
     response = client.ask(ApiKey.INIT_PRODUCER_ID, 4)

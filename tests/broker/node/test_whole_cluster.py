@@ -50,7 +50,7 @@ async def create(cluster: WorldCluster, broker_id: int, seam: Any, *topics: Any)
 
 
 @pytest.mark.parametrize("layout", [{"combined": 1}, {"controllers": 1, "brokers": 1}, {}, {"combined": 3}])
-def test_a_cluster_comes_up_and_every_broker_tells_of_all(layout: dict[str, int]) -> None:
+def test_a_cluster_comes_up_and_every_broker_lists_all_brokers(layout: dict[str, int]) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await world.sleep_ms(50)
@@ -194,7 +194,7 @@ def test_a_restarted_broker_is_soon_in_sync_again_also_where_nothing_is_written(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_writes_go_on_soon_after_a_leader_died_although_followers_were_in_a_long_poll(seed: int) -> None:
+def test_writes_continue_soon_after_a_leader_died_with_followers_in_a_long_poll(seed: int) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await create(cluster, 1, seam, topic("orders", 1, 3), topic("idle", 6, 3))
@@ -277,7 +277,7 @@ def test_a_broker_of_another_cluster_is_refused() -> None:
     run(test)
 
 
-def test_a_broker_that_was_unregistered_says_so_once_and_stops_at_once() -> None:
+def test_an_unregistered_broker_logs_it_once_and_stops_at_once() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         client = await cluster.connect(2, world.node("client"))
         with capture_logs() as logs:

@@ -42,7 +42,7 @@ async def joined(plane: Plane, *others: tuple[str, int, int], **options: Any) ->
     return session
 
 
-def test_an_answer_tells_of_so_many_partitions_and_the_next_ones_of_the_others() -> None:
+def test_a_response_has_a_bounded_number_of_partitions_and_the_next_ones_have_the_others() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane)
@@ -56,7 +56,7 @@ def test_an_answer_tells_of_so_many_partitions_and_the_next_ones_of_the_others()
     run(test)
 
 
-def test_partitions_that_fail_do_not_keep_others_from_being_told() -> None:
+def test_failed_partitions_do_not_keep_others_out_of_the_response() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane, *[("nowhere", index, 0) for index in range(2 * BOUND)])
@@ -70,7 +70,7 @@ def test_partitions_that_fail_do_not_keep_others_from_being_told() -> None:
     run(test)
 
 
-def test_who_asks_for_a_minimum_of_bytes_gets_it_from_however_many_partitions_it_takes() -> None:
+def test_min_bytes_is_filled_from_as_many_partitions_as_needed() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane)
@@ -94,7 +94,7 @@ async def following(plane: Plane) -> tuple[Session, list[int]]:
     return session, [entry.index for entry in kept.dirty]
 
 
-def test_what_a_follower_names_counts_at_once_also_where_its_turn_comes_later() -> None:
+def test_a_followers_offset_counts_at_once_although_its_records_come_in_a_later_response() -> None:
     async def test(plane: Plane) -> None:
         session, turns = await following(plane)
         answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
@@ -106,7 +106,7 @@ def test_what_a_follower_names_counts_at_once_also_where_its_turn_comes_later() 
     three(test)
 
 
-def test_a_partition_that_had_its_turn_comes_behind_those_that_wait_for_theirs() -> None:
+def test_a_partition_whose_records_were_sent_comes_behind_the_waiting_ones() -> None:
     session = FetchSession(2, uses_topic_ids=False, now_ms=0)
     entries = [session.partition("many", index) for index in range(3)]
     for entry in entries:
@@ -124,7 +124,7 @@ def begin_to_cut(plane: Plane, index: int) -> None:
     partition.cut_begun()
 
 
-def test_who_waits_for_its_log_is_not_refused_because_others_fill_the_answer() -> None:
+def test_a_partition_that_waits_for_its_log_is_not_refused_when_others_fill_the_response() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane)
@@ -148,7 +148,7 @@ def test_who_waits_for_its_log_is_not_refused_because_others_fill_the_answer() -
     run(test)
 
 
-def test_what_a_follower_names_is_not_refused_while_it_waits_for_its_log() -> None:
+def test_a_partition_that_a_follower_names_is_not_refused_while_its_log_is_opened() -> None:
     async def test(plane: Plane) -> None:
         session, turns = await following(plane)
         begin_to_cut(plane, turns[-1])
@@ -157,7 +157,7 @@ def test_what_a_follower_names_is_not_refused_while_it_waits_for_its_log() -> No
 
 
 @pytest.mark.parametrize("fetched", [(), (PARTITIONS - 1,)])
-def test_a_fetcher_that_finds_nothing_to_ask_for_among_very_many_looks_on_in_other_steps(
+def test_a_fetcher_that_finds_no_partition_to_request_continues_its_search_in_later_steps(
     fetched: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher_module, "WISHES_MAX", 1)

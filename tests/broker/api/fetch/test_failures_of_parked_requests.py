@@ -32,7 +32,7 @@ async def assert_it_alone_ended(client: AskingClient, plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["woken", "expired"])
-def test_a_fetch_that_fails_when_it_goes_on_ends_its_own_connection_alone(
+def test_a_fetch_that_fails_after_it_was_parked_ends_its_own_connection_alone(
     ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(plane: Plane) -> None:

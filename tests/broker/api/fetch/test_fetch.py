@@ -55,7 +55,7 @@ def told(response: FetchResponse) -> dict[tuple[Any, int], tuple[ErrorCode, int]
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_every_version_fetches(version: int) -> None:
+def test_fetch_works_in_every_version(version: int) -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 3)
         result = await plane.fetch("orders", 1, version=version)
@@ -120,7 +120,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     run(test)
 
 
-def test_an_old_or_future_leader_epoch_is_told() -> None:
+def test_an_old_or_future_leader_epoch_is_refused() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         epoch = plane.partition("orders").leader_epoch
@@ -132,7 +132,7 @@ def test_an_old_or_future_leader_epoch_is_told() -> None:
     run(test)
 
 
-def test_a_fetch_with_nothing_to_tell_waits_until_there_is_or_its_time_is_over() -> None:
+def test_a_fetch_without_changes_waits_for_one_or_for_its_deadline() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         began_ns = plane.world.now_ns
@@ -237,7 +237,7 @@ class Session:
         return response
 
 
-def test_an_incremental_fetch_tells_only_what_changed() -> None:
+def test_an_incremental_fetch_returns_only_what_changed() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 2, name="a")
         await filled(plane, 0, name="b")
@@ -295,7 +295,7 @@ def test_a_parked_incremental_fetch_is_woken_by_a_partition_it_did_not_name() ->
     run(test)
 
 
-def test_forgotten_partitions_are_not_told_and_an_emptied_session_is_closed() -> None:
+def test_forgotten_partitions_are_not_returned_and_an_emptied_session_is_closed() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 1, name="a")
         await filled(plane, 1, name="b")
@@ -354,7 +354,7 @@ def test_sessions_refuse_wrong_ids_and_epochs() -> None:
     run(test)
 
 
-def test_an_error_in_a_session_is_told_each_time_until_it_is_gone() -> None:
+def test_an_error_of_a_sessions_partition_is_reported_in_every_response_until_it_ends() -> None:
     async def test(plane: Plane) -> None:
         session = Session(plane)
         await session.fetch(("later", 0, 0))
@@ -485,7 +485,7 @@ def test_a_read_committed_fetch_waits_for_the_decision() -> None:
     run(test)
 
 
-def test_what_is_not_in_memory_is_read_all_the_same() -> None:
+def test_a_fetch_reads_bytes_that_are_not_in_memory() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", internal_segment_bytes="2000")
         for number in range(60):
@@ -508,7 +508,7 @@ def test_what_is_not_in_memory_is_read_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(("replica_id", "known"), [(2, -1), (-1, 7)])
-def test_a_follower_that_names_a_partition_again_is_told_its_high_watermark_again(replica_id: int, known: int) -> None:
+def test_a_follower_that_names_a_partition_again_gets_its_high_watermark_again(replica_id: int, known: int) -> None:
     """It may have dropped the answer that told it: two of its requests are under way at once."""
     session = FetchSession(replica_id, uses_topic_ids=True, now_ms=0)
     entry = session.partition("a", 0)
@@ -522,7 +522,7 @@ async def _ask_long(plane: Plane, client: AskingClient, **options: Any) -> Fetch
     return await plane.fetch_many([("orders", index, 0) for index in range(2_000)], client=client, **options)
 
 
-def test_a_fetch_of_very_many_partitions_lets_others_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_of_very_many_partitions_leaves_turns_to_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
 
     async def test(plane: Plane) -> None:

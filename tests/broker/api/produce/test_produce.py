@@ -22,7 +22,7 @@ from tests.stages.plane import EPOCH_MS, Plane, batch, error, far_apart, records
 NONE = ErrorCode.NONE
 
 
-def test_what_was_produced_in_any_version_is_fetched() -> None:
+def test_records_produced_in_any_version_are_fetched() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         for version in range(3, 14):
@@ -60,7 +60,7 @@ def test_an_error_with_acks_0_closes_the_connection() -> None:
     run(test)
 
 
-def test_partitions_of_one_request_have_their_own_fates() -> None:
+def test_partitions_of_one_request_succeed_or_fail_independently() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 3)
         await plane.create_topic("items")
@@ -173,7 +173,7 @@ def test_acks_must_be_minus_1_0_or_1() -> None:
     run(test)
 
 
-def test_an_unknown_topic_id_is_told_as_such() -> None:
+def test_an_unknown_topic_id_has_its_own_error() -> None:
     async def test(plane: Plane) -> None:
         result = await plane.produce("nowhere", batch("x"), version=13)
         assert error(result) == ErrorCode.UNKNOWN_TOPIC_ID
@@ -269,7 +269,7 @@ def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
     run(test)
 
 
-def test_a_conversion_does_not_let_a_time_in_that_the_header_was_silent_of() -> None:
+def test_a_conversion_refuses_a_record_timestamp_that_the_header_did_not_show() -> None:
     """A segment whose largest timestamp lies far ahead is never old enough for retention."""
     day_ms = 86_400_000
 
@@ -282,7 +282,7 @@ def test_a_conversion_does_not_let_a_time_in_that_the_header_was_silent_of() -> 
     run(test)
 
 
-def test_what_comes_behind_a_conversion_keeps_its_place() -> None:
+def test_batches_behind_a_conversion_keep_their_order() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type="gzip")
         client = await plane.client()

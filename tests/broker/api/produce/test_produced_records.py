@@ -294,7 +294,7 @@ def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connec
     run(test)
 
 
-def test_a_client_that_stamps_the_append_time_is_told_of_each_record() -> None:
+def test_a_batch_with_a_clients_append_time_gets_an_error_for_each_record() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("stamped", message_timestamp_type="LogAppendTime")
         data = encode_batch([Record(0, EPOCH_MS, b"k", b"v")] * 3, log_append_time_ms=EPOCH_MS)
