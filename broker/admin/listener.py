@@ -21,7 +21,7 @@ log = structlog.get_logger("kraft.node")
 SETTLED = frozenset({"leader", "follower", "observer"})
 """A voter in any other state of the quorum has lost its leader."""
 LOOK_MS = 500
-"""Between two checks of idle connections and of the replayed metadata."""
+"""Interval of the checks for idle connections and for the replayed metadata."""
 LAG_MS_MAX = 1_000
 """A node whose replayed metadata lag behind the committed ones for longer than this is not ready."""
 ABOVE_MAX = 16
@@ -52,7 +52,7 @@ class AdminListener:
 
     @property
     def address(self) -> Address:
-        """With the port that was bound."""
+        """Address with the port that was bound."""
         return self._bound.address
 
     def not_ready(self) -> str | None:

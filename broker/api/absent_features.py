@@ -62,7 +62,7 @@ def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> Non
 
 
 def handle_describe_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Needs DESCRIBE on the cluster."""
+    """Refuse with SECURITY_DISABLED. Needs DESCRIBE on the cluster."""
     read(request)
     error, text = ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER} on the broker: {NO_ACLS}"
     if not gates.authorize_cluster(session, Operation.DESCRIBE):
@@ -99,7 +99,7 @@ def _acl_refusal(gates: Gates, log_limit: LogLimit, session: Session) -> tuple[E
 
 
 def handle_sasl_handshake(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """A client that is configured for SASL: no mechanism is enabled, and it reports that."""
+    """Answer a client that is configured for SASL: no mechanism is enabled, which the client reports."""
     read(request)
     _warn_of_sasl(log_limit, session)
     answer(request, respond(ApiKey.SASL_HANDSHAKE, error_code=ErrorCode.ILLEGAL_SASL_STATE))
@@ -141,7 +141,8 @@ def handle_consumer_group_heartbeat(gates: Gates, log_limit: LogLimit, request: 
 
 
 def handle_describe_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """No transactional id is known, to any broker, and the empty one is invalid. Needs DESCRIBE on each."""
+    """Answer that no transactional id is known to any broker, and that the empty one is invalid. Needs DESCRIBE on
+    each."""
     row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
     rows = []
     for name in read(request).transactional_ids:
@@ -154,6 +155,6 @@ def handle_describe_transactions(gates: Gates, log_limit: LogLimit, request: Req
 
 
 def handle_list_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """There are none."""
+    """Answer that there are no transactions."""
     unknown = tuple(state for state in read(request).state_filters if state not in TRANSACTION_STATES)
     answer(request, respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=()))

@@ -23,7 +23,7 @@ ANSWER_MS = 1_000
 
 
 def handle_create_topics(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Each topic is created or refused alone."""
+    """Create or refuse each topic independently."""
     message = read(request)
     result = part(ApiKey.CREATE_TOPICS, "CreatableTopicResult")
 
@@ -42,7 +42,7 @@ def handle_create_topics(forwarder: Forwarder, request: Request, session: Sessio
 
 
 def handle_delete_topics(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Topics are named by name or, from version 6, by id."""
+    """Delete topics, named by name or, from version 6, by id."""
     message = read(request)
     result = part(ApiKey.DELETE_TOPICS, "DeletableTopicResult")
 
@@ -64,7 +64,7 @@ def handle_delete_topics(forwarder: Forwarder, request: Request, session: Sessio
 
 
 def handle_create_partitions(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Each topic grows or is refused alone."""
+    """Add partitions to each topic, or refuse it, independently."""
     message = read(request)
     result = part(ApiKey.CREATE_PARTITIONS, "CreatePartitionsTopicResult")
 
@@ -83,7 +83,7 @@ def handle_create_partitions(forwarder: Forwarder, request: Request, session: Se
 
 
 def handle_elect_leaders(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Preferred or unclean elections on demand."""
+    """Run preferred or unclean elections on demand."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
@@ -93,7 +93,7 @@ def handle_elect_leaders(forwarder: Forwarder, request: Request, session: Sessio
 
 
 def handle_describe_quorum(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Voters and observers as the leader sees them."""
+    """Describe voters and observers, as the quorum's leader sees them."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.DESCRIBE_QUORUM, error_code=error, error_message=text)
@@ -112,7 +112,7 @@ def handle_update_features(forwarder: Forwarder, request: Request, session: Sess
 
 
 def handle_unregister_broker(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Forget a broker that will not come back."""
+    """Unregister a broker that will not return."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.UNREGISTER_BROKER, error_code=error, error_message=text)
@@ -140,7 +140,7 @@ def handle_remove_raft_voter(forwarder: Forwarder, request: Request, session: Se
 
 
 def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
-    """How many partitions these deletions take away; 1 for a topic that is not known here."""
+    """Return how many partitions these deletions remove; 1 for a topic that is not known here."""
     found = (
         image.topics.get(topic.name) if topic.name is not None else image.topics.get_by_id(topic.topic_id)
         for topic in topics
@@ -149,6 +149,6 @@ def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
 
 
 def _added_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
-    """How many partitions these requests add; at least 1 each."""
+    """Return how many partitions these requests add; at least 1 each."""
     known = ((topic.count, image.topics.get(topic.name)) for topic in topics)
     return sum(max(1, count - (topic.partition_count if topic is not None else 0)) for count, topic in known)

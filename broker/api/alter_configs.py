@@ -1,8 +1,8 @@
-"""IncrementalAlterConfigs: levels of this process's loggers are set here, all else is decided by the active controller.
-AlterConfigs, its older way, knows no loggers.
+"""IncrementalAlterConfigs and AlterConfigs. The levels of this process's loggers are set here, by
+IncrementalAlterConfigs only. The active controller decides about everything else.
 
-Each resource succeeds or fails alone; a resource that a request names twice fails and is answered twice. Source:
-AlterConfigsRequest 0 to 2, IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
+Each resource succeeds or fails independently. A resource that a request names twice fails, and is answered twice.
+Source: AlterConfigsRequest 0 to 2, IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def handle_incremental_alter_configs(node_id: int, forwarder: Forwarder, request
     wanted = [resource for index, resource in enumerate(message.resources) if index not in done]
 
     def finish(response: Any) -> Any:
-        """In the order of the request."""
+        """Merge the controller's results with those of loggers, in the order of the request."""
         decided = {_key_of(result): result for result in response.responses}
         results = (done.get(index) or decided[_key_of(one)] for index, one in enumerate(message.resources))
         return replace(response, responses=tuple(results))
@@ -60,7 +60,7 @@ def handle_incremental_alter_configs(node_id: int, forwarder: Forwarder, request
 
 
 def handle_alter_configs(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """The older way, in which what is named replaces all that was set; the active controller decides."""
+    """Forward the older request, which replaces all configs of each resource that it names."""
     message = read(request)
     result = part(ApiKey.ALTER_CONFIGS, "AlterConfigsResourceResponse")
 

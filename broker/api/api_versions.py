@@ -42,7 +42,7 @@ class ApiVersionsHandler:
         self._newest_image = newest_image
         self._features = features
         self._bodies: dict[tuple[int, int], bytes] = {}
-        """By version and offset of the image."""
+        """Encoded responses, by version and offset of the image."""
 
     def handle(self, request: Request, session: Session) -> None:
         """Answer at once, also before the broker is unfenced."""

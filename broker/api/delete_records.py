@@ -1,7 +1,7 @@
-"""DeleteRecords: raise the log start of partitions, and answer when every live replica has followed.
+"""DeleteRecords: raise the log start of partitions, and answer when every live replica has raised it too.
 
 Invariants: the log start never passes the high watermark. An answered log start is in the checkpoint, so a restart does
-not take it back. The next retention run removes the files.
+not lower it. The next retention run removes the files.
 Source: DeleteRecordsRequest 0 to 2, KIP-107.
 """
 
@@ -63,7 +63,7 @@ def handle_delete_records(context: HandlerContext, request: Request, session: Se
 
 
 class PartitionDeletion:
-    """One partition: refused, or on its way to `target`. Watches its partition."""
+    """The deletion in one partition: refused, or waiting until its replicas reach `target`. Watches its partition."""
 
     __slots__ = ("error", "index", "low_watermark", "operation", "partition", "target", "wanted")
 
@@ -78,7 +78,7 @@ class PartitionDeletion:
 
     @property
     def is_waiting(self) -> bool:
-        """Neither refused nor reached."""
+        """Whether the deletion is neither refused nor complete."""
         return self.error == ErrorCode.NONE and self.partition is not None and self.low_watermark == UNKNOWN
 
     def begin(self) -> None:
@@ -96,7 +96,7 @@ class PartitionDeletion:
         self.look()
 
     def look(self) -> None:
-        """Have all live replicas reached the target?"""
+        """Complete the deletion if all live replicas have reached the target."""
         partition = self.partition
         if partition is None or not self.is_waiting:
             return
@@ -153,7 +153,7 @@ class DeleteRecords(Parked):
         self._is_done = False
 
     def topic(self, name: str) -> list[PartitionDeletion]:
-        """Begin the rows of a topic."""
+        """Add a topic. Return the list for its partitions."""
         rows: list[PartitionDeletion] = []
         self._topics.append((name, rows))
         return rows
@@ -162,7 +162,8 @@ class DeleteRecords(Parked):
         return [row for _, rows in self._topics for row in rows]
 
     def start(self, timeout_ms: int) -> None:
-        """All log starts are raised: answer, or wait for the followers."""
+        """Answer, or wait for the followers: all log starts are raised here. Continues in
+        `PartitionDeletion.partition_changed`, called by `Partition.settle` at the end of a pass, or in `expire`."""
         loop = self._context.loop
         loop.request_pass()
         for row in self.rows():
@@ -173,7 +174,7 @@ class DeleteRecords(Parked):
         self.look()
 
     def look(self) -> None:
-        """Answer if nothing is left to wait for."""
+        """Answer if no partition waits any more."""
         if not self._is_done and not any(row.is_waiting for row in self.rows()):
             self._context.loop.deadlines.remove(self)
             self._finish()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ConfigsRefused(Exception):
-    """This resource is not described: error and text."""
+    """Raised when a resource is not described: error and text."""
 
     def __init__(self, error: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -43,7 +43,7 @@ class ConfigsRefused(Exception):
 
 
 def handle_describe_configs(context: HandlerContext, request: Request, session: Session) -> Steps:
-    """Each resource succeeds or fails alone."""
+    """Describe each resource; each succeeds or fails independently."""
     return _answer_in_steps(context, request, session, read(request))
 
 
@@ -87,7 +87,7 @@ def _configs(context: HandlerContext, session: Session, message: Any, resource: 
 def require_config_right(
     gates: Gates, session: Session, operation: Operation, type_: ConfigResourceType, name: str
 ) -> None:
-    """ConfigsRefused unless the session may do this to the configs of this resource."""
+    """Raise ConfigsRefused unless the session may do this to the configs of this resource."""
     if type_ is ConfigResourceType.TOPIC:
         allowed = gates.authorize_topic(session, operation, name)
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -102,7 +102,7 @@ def require_config_right(
 
 
 UNKNOWN_TYPE = 0
-"""Of keys that no table defines."""
+"""Type of a key that no table defines."""
 
 # One row per key: (name, value, source, read only, sensitive, type, doc, [(name, value, source) …])
 Row = tuple[str, str | None, int, bool, bool, int, str | None, list[tuple[str, str | None, int]]]

@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 
 def handle_describe_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
-    """Every directory; the partitions that are asked for, or all of them. Needs DESCRIBE on the cluster."""
+    """Describe every directory, with the requested partitions or all of them. Needs DESCRIBE on the cluster."""
     message = read(request)
     if not context.gates.authorize_cluster(session, Operation.DESCRIBE):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -81,7 +81,7 @@ async def _directory(context: HandlerContext, directory: HostedDirectory, wanted
 def _futures(
     context: HandlerContext, directory: HostedDirectory, wanted: set[TopicPartition] | None
 ) -> Iterable[tuple[TopicPartition, int, int]]:
-    """(partition, bytes, offsets that are missing) of the copies that are being made here."""
+    """Return (partition, bytes, missing offsets) of each copy that is being made in the directory."""
     for move in context.moves.into(directory):
         key = (move.partition.topic, move.partition.index)
         if move.future is not None and (wanted is None or key in wanted):
@@ -105,7 +105,7 @@ def _topics(
 def _measure(
     disk: Disk, directory: str, closed: dict[TopicPartition, str]
 ) -> tuple[dict[TopicPartition, int], int, int]:
-    """(sizes of logs that are not open, all bytes of the file system, bytes that are free). *Blocking.*"""
+    """Return (sizes of logs that are not open, all bytes of the file system, free bytes). *Blocking.*"""
     sizes = {key: _log_bytes(disk, path) for key, path in closed.items() if disk.is_directory(path)}
     return sizes, disk.total_bytes(directory), disk.free_bytes(directory)
 

@@ -23,7 +23,8 @@ KEY = ApiKey.DESCRIBE_PRODUCERS
 
 
 def handle_describe_producers(context: HandlerContext, request: Request, session: Session) -> None:
-    """Each partition succeeds or fails alone. Logs that are not open are opened first, blank ones are not."""
+    """Describe each partition; each succeeds or fails independently. Closed logs are opened first. A replica without a
+    log yet has no producers."""
     message = read(request)
     closed = [
         found

@@ -1,9 +1,10 @@
 """DescribeTopicPartitions: topics and their partitions in pages, with their eligible leader replicas (KIP-966).
 
-Topics come in the order of their names. A page holds at most the partitions that the client wants and
-max.request.partition.size.limit allows; its `next_cursor` names where the next page begins. Unauthorised wins over
-unknown for a name that the client sent; without names, what may not be described is left out. Of partitions in the same
-state all bytes but their number are the same, and are written once (`metadata_partitions`).
+Topics are sorted by name. A page holds at most the partitions that the client wants and
+max.request.partition.size.limit allows. Its `next_cursor` is the first partition of the next page. Unauthorised takes
+precedence over unknown for a name that the client sent. Without names, topics that may not be described are left out.
+Partitions in the same state have the same bytes except for their number, and those bytes are written once
+(`metadata_partitions`).
 Source: DescribeTopicPartitionsRequest 0.
 """
 
@@ -33,7 +34,7 @@ LIMIT_KEY = "max.request.partition.size.limit"
 
 
 def handle_describe_topic_partitions(context: HandlerContext, request: Request, session: Session) -> None:
-    """One page, from the newest image."""
+    """Answer one page, from the newest image."""
     message = read(request)
     problem = _cursor_problem(message)
     if problem is not None:
@@ -55,7 +56,7 @@ def _cursor_problem(message: Any) -> str | None:
 
 
 class _Page:
-    """One answer in the making."""
+    """A response that is being built."""
 
     def __init__(self, context: HandlerContext, session: Session, message: Any, version: int) -> None:
         self._context = context
@@ -75,7 +76,7 @@ class _Page:
         self._partitions = PartitionsWriter(KEY, version)
 
     def build(self) -> Any:
-        """The whole response."""
+        """Return the whole response."""
         topics = tuple(self._topics())
         cursor = self._next
         following = None if cursor is None else part(KEY, "Cursor")(topic_name=cursor[0], partition_index=cursor[1])
@@ -114,7 +115,7 @@ class _Page:
         )
 
     def _described(self, topic: TopicImage, start: int) -> Any:
-        """The topic's partitions from `start` on, as far as there is room."""
+        """Return the topic's partitions from `start` on, as far as the page has room."""
         end = min(topic.partition_count, start + self._left)
         self._left -= max(0, end - start)
         if end < topic.partition_count:

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 GROUP_KEYS = 0
 TRANSACTION_KEYS = 1
 NO_NODE = -1
-PATIENCE_MS = 500
-"""How long a request waits for a coordinator to be known; what is behind it on its connection waits too."""
+WAIT_MS_MAX = 500
+"""Maximum time that a request waits until the coordinator is known. Later requests of its connection wait too."""
 
 
 def handle_find_coordinator(context: HandlerContext, request: Request, session: Session) -> None:
     """Answer from the newest image, after a short check whether the leaders in it are alive. If one is missing, wait
     for newer images."""
-    Finding(context, request, session).look()
+    PendingFindCoordinator(context, request, session).look()
 
 
 REASONS = MappingProxyType(
@@ -47,8 +47,9 @@ REASONS = MappingProxyType(
 )
 
 
-class Finding(Parked):
-    """One request: answered when every coordinator is known, or cannot be, or when its time is over."""
+class PendingFindCoordinator(Parked):
+    """A pending FindCoordinator. It is answered when every coordinator is known, or cannot be known, or at its
+    deadline. Newer images continue it (`image_changed`)."""
 
     delayed_operation = "FindCoordinator"
     __slots__ = ("_context", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
@@ -85,7 +86,7 @@ class Finding(Parked):
     def _wait(self) -> None:
         deadlines, clock = self._context.loop.deadlines, self._context.loop.clock
         if self.bucket < 0:
-            deadlines.add(self, clock.monotonic_ms() + PATIENCE_MS)
+            deadlines.add(self, clock.monotonic_ms() + WAIT_MS_MAX)
         self._context.groups.watchers[self] = None
 
     def image_changed(self) -> None:
@@ -99,7 +100,7 @@ class Finding(Parked):
             self._context.finish(self._request, self.look)
 
     def _leader(self, key: str) -> int | ErrorCode:
-        """The broker that coordinates this key, or why none can be named."""
+        """Return the broker that coordinates this key, or why none can be named."""
         context = self._context
         if self._key_type == TRANSACTION_KEYS:
             warn(context.log_limit, self._session, "a client asks for a transaction coordinator", NO_TRANSACTIONS)

@@ -1,4 +1,5 @@
-"""Forwarding: a client's request goes to the active controller in its newest version, and comes back in the client's.
+"""Forwarding: a client's request is sent to the active controller, and its response is returned in the client's
+version.
 
 When no controller answers in time, the outcome is unknown and the client gets REQUEST_TIMED_OUT.
 """

@@ -82,7 +82,8 @@ def handle_join_group(context: HandlerContext, request: Request, session: Sessio
 
 
 def handle_sync_group(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answered when the leader's assignments are safe. From version 5 on the request names the protocol."""
+    """Sync the group; answered when the leader's assignments are committed. From version 5 on, the request names the
+    protocol."""
     message = read(request)
     sync = SyncRequest(
         group=message.group_id,
@@ -113,7 +114,7 @@ def handle_sync_group(context: HandlerContext, request: Request, session: Sessio
 
 
 def handle_heartbeat(context: HandlerContext, request: Request, session: Session) -> None:
-    """The member lives; is its generation still in force?"""
+    """Answer whether the member's generation is still in force, and extend its session."""
     message = read(request)
     beat = HeartbeatRequest(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
 
@@ -124,7 +125,7 @@ def handle_heartbeat(context: HandlerContext, request: Request, session: Session
 
 
 def handle_leave_group(context: HandlerContext, request: Request, session: Session) -> None:
-    """Members go, each with its own answer."""
+    """Remove members from the group; each has its own result."""
     message = read(request)
     members = tuple(Leaver(member.member_id, member.group_instance_id) for member in message.members)
     row = part(ApiKey.LEAVE_GROUP, "MemberResponse")
@@ -139,7 +140,7 @@ def handle_leave_group(context: HandlerContext, request: Request, session: Sessi
 def _submit(
     context: HandlerContext, request: Request, session: Session, asked: GroupRequest, reply: Callable[[Any], None]
 ) -> None:
-    """Hand on what may be done. A reply that cannot be written is this request's trouble alone."""
+    """Pass an authorized request to the coordinator. An error in writing its reply fails this request alone."""
     if context.gates.authorize(session, Operation.READ, Resource(ResourceType.GROUP, asked.group)):
         context.groups.submit(asked, partial(context.finish, request, reply))
     else:

@@ -50,7 +50,7 @@ def group_resource(group: str) -> Resource:
 
 
 def _name_of(context: HandlerContext, topic: Any) -> str | None:
-    """The name of a topic in a request; None for an id that this broker does not know."""
+    """Return the name of a topic in a request; None for an id that this broker does not know."""
     return topic.name if topic.name is not None else context.image.topics.name_of(topic.topic_id)
 
 
@@ -63,7 +63,7 @@ RowKey = tuple[str | None, int]
 
 
 def handle_offset_commit(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answered when every accepted offset is safe."""
+    """Commit the accepted offsets; answered when all of them are committed."""
     message, version = read(request), request.api_version
     topics = [(_name_of(context, topic), topic) for topic in message.topics]
     accepted, refused = _sorted_out(context, session, topics)
@@ -147,7 +147,7 @@ def _retention_ms(request: Request) -> int:
 # OffsetFetch
 
 
-class _Wanted(NamedTuple):
+class _RequestedTopic(NamedTuple):
     """A topic of the answer. `name` is None if the request has an unknown id, `topic_id` is None if it has an unknown
     name."""
 
@@ -157,7 +157,7 @@ class _Wanted(NamedTuple):
 
 
 def handle_offset_fetch(context: HandlerContext, request: Request, session: Session) -> None:
-    """Each group is answered by its own partition of the offsets topic; the answer leaves when all are there."""
+    """Fetch each group from its own partition of the offsets topic. The response leaves when all groups are there."""
     message = read(request)
     rows: list[Any] = [None] * len(message.groups)
     missing = len(rows)
@@ -190,21 +190,21 @@ def handle_offset_fetch(context: HandlerContext, request: Request, session: Sess
         ask(number, group)
 
 
-def _wanted(context: HandlerContext, topic: Any) -> _Wanted:
+def _wanted(context: HandlerContext, topic: Any) -> _RequestedTopic:
     name = _name_of(context, topic)
     image = context.image.topics.get(name) if name is not None else None
     topic_id = topic.topic_id if image is None else image.topic_id
-    return _Wanted(name, topic_id, topic.partition_indexes)
+    return _RequestedTopic(name, topic_id, topic.partition_indexes)
 
 
-def _all_topics(context: HandlerContext, answered: FetchReply, *, with_ids: bool) -> list[_Wanted]:
-    """Every topic with an offset; where topics go by their ids, one that is gone cannot be named."""
+def _all_topics(context: HandlerContext, answered: FetchReply, *, with_ids: bool) -> list[_RequestedTopic]:
+    """Return every topic with an offset. Where the response names topics by id, a deleted topic is left out."""
     found: dict[str, list[int]] = {}
     for row in answered.rows:
         found.setdefault(row.topic, []).append(row.partition)
     images = {name: context.image.topics.get(name) for name in found}
     return [
-        _Wanted(name, None if image is None else image.topic_id, found[name])
+        _RequestedTopic(name, None if image is None else image.topic_id, found[name])
         for name, image in images.items()
         if image is not None or not with_ids
     ]
@@ -215,7 +215,7 @@ def _fetched_group(
     session: Session,
     version: int,
     group: str,
-    wanted: list[_Wanted] | None,
+    wanted: list[_RequestedTopic] | None,
     answered: FetchReply,
 ) -> Any:
     group_class = part(ApiKey.OFFSET_FETCH, "OffsetFetchResponseGroup")
@@ -240,7 +240,7 @@ def _fetched_group(
     return group_class(group_id=group, topics=topics)
 
 
-def _fetched(wanted: _Wanted, found: dict[tuple[str, int], FetchedOffset], error: ErrorCode) -> Iterable[Any]:
+def _fetched(wanted: _RequestedTopic, found: dict[tuple[str, int], FetchedOffset], error: ErrorCode) -> Iterable[Any]:
     row_class = kind(ApiKey.OFFSET_FETCH, "OffsetFetchResponsePartitions")
     for index in wanted.partitions:
         name = wanted.name or ""
@@ -261,7 +261,7 @@ def _fetched(wanted: _Wanted, found: dict[tuple[str, int], FetchedOffset], error
 
 
 def handle_offset_delete(context: HandlerContext, request: Request, session: Session) -> None:
-    """Needs DELETE on the group and READ on each topic."""
+    """Delete offsets. Needs DELETE on the group and READ on each topic."""
     message = read(request)
     refused: list[PartitionError] = []
     accepted: list[tuple[str, int]] = []

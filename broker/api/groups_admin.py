@@ -28,7 +28,7 @@ FIRST_DESCRIBE_WITH_MISSING_GROUPS = 6
 
 
 def handle_list_groups(context: HandlerContext, request: Request, session: Session) -> None:
-    """The groups that this broker coordinates; an error if some of them are still being loaded."""
+    """List the groups that this broker coordinates. An error is returned if some of them are still being loaded."""
     message = read(request)
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
@@ -52,7 +52,7 @@ def handle_list_groups(context: HandlerContext, request: Request, session: Sessi
 
 
 def handle_describe_groups(context: HandlerContext, request: Request, session: Session) -> None:
-    """Each group with its members, from its own coordinator's partition."""
+    """Describe each group with its members, from its own coordinator's partition."""
     message = read(request)
     rows: list[Any] = [None] * len(message.groups)
     missing = len(rows)
@@ -113,7 +113,7 @@ def _described(version: int, group: str, answered: DescribeReply, operations: in
 
 
 def handle_delete_groups(context: HandlerContext, request: Request, session: Session) -> None:
-    """Each group is deleted, or refused, alone."""
+    """Delete or refuse each group independently."""
     message = read(request)
     names = list(dict.fromkeys(message.groups_names))
     rows: dict[str, Any] = {}

@@ -26,7 +26,7 @@ NO_PRODUCER_EPOCH = -1
 
 
 def handle_init_producer_id(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer at once from this broker's block of ids, or when the next block is here."""
+    """Answer at once from this broker's block of ids, or once the next block has arrived."""
     message = read(request)
     gates = context.gates
     if message.transactional_id is not None:

@@ -26,7 +26,7 @@ FIRST_WITH_TYPES = 1
 
 
 def handle_list_config_resources(context: HandlerContext, request: Request, session: Session) -> None:
-    """All names of the types that are asked for, or of every type. Needs DESCRIBE_CONFIGS on the cluster."""
+    """List the names of the requested types, or of every type. Needs DESCRIBE_CONFIGS on the cluster."""
     wanted = read(request).resource_types if request.api_version >= FIRST_WITH_TYPES else (_METRICS,)
     if not context.gates.authorize_cluster(session, Operation.DESCRIBE_CONFIGS):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -45,7 +45,7 @@ def handle_list_config_resources(context: HandlerContext, request: Request, sess
 
 
 def _configured(type_: ConfigResourceType) -> Callable[[MetadataImage], Iterable[str]]:
-    """The names that have a configuration of their own: nothing else makes such a resource."""
+    """Return the names with configs of their own: configs alone make such a resource."""
     return lambda image: [name for kind, name in image.sorted_config_keys() if kind == type_]
 
 

@@ -74,7 +74,7 @@ class OffsetAnswer(NamedTuple):
 
 
 Deferred = tuple[Partition | MetadataTopic, int, int]
-"""A lookup that is still to be made: where, timestamp, leader epoch."""
+"""A lookup that is not made yet: where, timestamp, leader epoch."""
 
 
 class Asker(NamedTuple):
@@ -96,7 +96,7 @@ def handle_list_offsets(context: HandlerContext, request: Request, session: Sess
 
 
 class _Listing:
-    """One request in the making: `rows` in its order, an answer or the lookup that is still to be made."""
+    """A pending ListOffsets. `rows` has a result or a `Deferred` for each partition, in the request's order."""
 
     def __init__(self, context: HandlerContext, request: Request, session: Session, message: Any) -> None:
         self._context = context
@@ -144,7 +144,7 @@ class _Listing:
         return list_offset(found, self._asker, timestamp, epoch)
 
     def _begin_metadata(self, timestamp: int) -> OffsetAnswer | Deferred:
-        """The cluster's own log: committed records alone count."""
+        """Return the offset in the cluster's own log, of which only committed records count."""
         metadata = self._context.metadata_topic
         if timestamp >= 0:
             return metadata, timestamp, -1
@@ -155,7 +155,7 @@ class _Listing:
         return OffsetAnswer(ErrorCode.NONE if timestamp in OF_TIERED_LOGS else ErrorCode.UNSUPPORTED_VERSION)
 
     async def run(self) -> None:
-        """Make the lookups that wait for something, one after the other, and answer."""
+        """Make the deferred lookups, one after the other, and answer."""
         for _, rows in self._topics:
             for number, (index, found) in enumerate(rows):
                 if not isinstance(found, OffsetAnswer):
@@ -235,7 +235,7 @@ class _Listing:
 
 
 def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
-    """Hosted with a log that can be read, the leader epoch, then leadership."""
+    """Check that the log can be read, then the leader epoch, then the leadership."""
     if partition.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     error = leader_epoch_error(partition, epoch)
@@ -249,7 +249,7 @@ def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
 
 
 def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) -> OffsetAnswer:
-    """The offset for one of the special timestamps of an open or blank log, MAX_TIMESTAMP excepted."""
+    """Return the offset for a special timestamp, except MAX_TIMESTAMP, of a log that is open or not written yet."""
     error = check(partition, asker, epoch)
     if error != ErrorCode.NONE:
         return OffsetAnswer(error)
@@ -267,7 +267,7 @@ def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) 
 
 
 def end_offset(partition: Partition, asker: Asker) -> int:
-    """Where the log ends for this asker."""
+    """Return the end of the log that this client or replica may see."""
     log = partition.readable
     assert log is not None
     if not asker.is_consumer:

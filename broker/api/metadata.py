@@ -44,10 +44,10 @@ FIRST_WITH_LISTENER_ERRORS = 6
 WITH_CLUSTER_OPERATIONS = range(8, 11)
 
 PARTITIONS_AT_ONCE_MAX = 10_000
-"""An answer with more partitions is made in steps."""
+"""A response with more partitions is built in steps."""
 
 STEP_TOPICS = 256
-"""An answer about more topics that are named is made in steps."""
+"""A response about more named topics is built in steps."""
 
 CHECKED_TOPICS_MAX = 16
 CHECKED_PARTITIONS_MAX = 1_000
@@ -124,7 +124,7 @@ def _with_cluster_operations(context: HandlerContext, session: Session, version:
 
 
 class _MetadataReply:
-    """One answer in the making."""
+    """A response that is being built."""
 
     def __init__(
         self, context: HandlerContext, request: Request, session: Session, message: Any, lost: frozenset[int]
@@ -161,7 +161,7 @@ class _MetadataReply:
         return False
 
     def _known_topics(self) -> Iterable[TopicImage]:
-        """The topics that the request names, or all."""
+        """Yield the topics that the request names, or all topics."""
         topics, wanted = self.image.topics, self.message.topics
         if wanted is None or (self.version == 0 and not wanted):
             return topics
@@ -182,7 +182,7 @@ class _MetadataReply:
         self.topics = topics
 
     def build(self) -> Any:
-        """The whole response, newest class."""
+        """Return the whole response, in the newest class."""
         return respond(
             ApiKey.METADATA,
             brokers=tuple(self._brokers()),

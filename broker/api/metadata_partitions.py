@@ -17,13 +17,13 @@ from kraft.wire.messages.compiled_writers import EncodedStructs
 
 _pack_number = struct.Struct(">i").pack
 PIECE_PARTITIONS = 8 * LEAF_PARTITIONS_MAX
-"""Some tens of kilobytes."""
+"""Partitions per piece: some tens of kilobytes."""
 _NUMBER_AT, _NUMBER_END = 2, 6
 """Position of a partition's number in its struct, behind the error code, in all versions of both answers."""
 
 
 Describe = Callable[[int, PartitionState], Any]
-"""The struct of a partition with this number and state."""
+"""Makes the struct of a partition with this number and state."""
 
 
 class PartitionsWriter:

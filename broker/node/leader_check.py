@@ -25,7 +25,7 @@ DEAD = frozenset((ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER)
 
 
 class LeaderCheck:
-    """The checks of one broker."""
+    """The probes of one broker."""
 
     def __init__(self, prober: Prober, newest_image: Callable[[], MetadataImage]) -> None:
         """`prober` waits for CHECK_MS, on connections for PURPOSE."""

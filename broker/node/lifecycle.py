@@ -34,7 +34,7 @@ log = structlog.get_logger("kraft.broker.lifecycle")
 RETRY_BACKOFF_MS = 20
 RETRY_BACKOFF_MS_MAX = 500
 SHUTDOWN_HEARTBEAT_MS = 10
-"""Between the heartbeats of a controlled shutdown, while partitions are moved away."""
+"""Time between the heartbeats of a controlled shutdown, while leaderships move away."""
 FENCED_HEARTBEAT_MS = 50
 """Time between heartbeats that ask to be unfenced, while the controller refuses."""
 LOG_ENDS_HEARTBEAT_MS = 100
@@ -55,7 +55,7 @@ class BrokerState(IntEnum):
 
 
 class RegistrationRefused(Exception):
-    """The controller does not let this broker in, and another try would not help."""
+    """Raised when the controller refuses this broker and a retry would not help."""
 
 
 class BrokerLifecycle:
@@ -93,7 +93,7 @@ class BrokerLifecycle:
         self._offline_directories: set[UUID] = set()
         self._leaving: set[int] = set()
         self._refusal: ErrorCode | None = None
-        """Why the last heartbeat that was answered was refused."""
+        """Error of the last heartbeat that was answered."""
         self._dirty = trio.Event()
         self._log_ends = LogEnds(config.node_id, newest_image, find_replica, self._tell)
         self._heard_ms = self._clock.monotonic_ms()
@@ -115,7 +115,7 @@ class BrokerLifecycle:
     # what happens around it
 
     def metadata_published(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
-        """A newer image is in force."""
+        """Apply what a newer image changes for this broker's life."""
         if self.broker_epoch < 0:
             return
         for broker_id in () if delta is None else delta.brokers:
@@ -140,13 +140,13 @@ class BrokerLifecycle:
             log.info("broker is unfenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
 
     def roles_taken(self, image: MetadataImage) -> None:
-        """All roles of this image are taken, and of those before it."""
+        """Note that all roles of this image, and of those before it, are applied."""
         self._applied_offset = image.offset
         if self._leaving:
             self._dirty.set()
 
     async def logs_loaded(self) -> None:
-        """The first image is applied and the logs are open for business: ask to be unfenced."""
+        """Ask to be unfenced: the first image is applied and the logs can be used."""
         await self._log_ends.load()
         self._loaded = True
         self._dirty.set()
@@ -234,7 +234,7 @@ class BrokerLifecycle:
         return answer
 
     def _refused(self, error: ErrorCode) -> None:
-        """Say so once, not at each heartbeat."""
+        """Log the refusal of a heartbeat once, and not at each one."""
         if error is self._refusal:
             return
         self._refusal = error
@@ -272,7 +272,8 @@ class BrokerLifecycle:
             backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
 
     async def _try_to_register(self, timeout_ms: int) -> str | None:
-        """None when it is done, else what is in the way; RegistrationRefused when waiting would not help."""
+        """Try to register. Return None on success, else the reason for a retry. RegistrationRefused if a retry would
+        not help."""
         try:
             answer = await self._ask_controller(self._registration(), timeout_ms=max(1, timeout_ms))
         except RequestFailed as failure:

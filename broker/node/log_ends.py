@@ -45,7 +45,7 @@ class LogEnds:
         self._find_replica = find_replica
         self._changed = changed
         self._wanted: dict[tuple[UUID, int], int] = {}
-        """Partition epochs by topic id and partition."""
+        """Partition epochs of the partitions to report, by topic id and partition."""
         self._follows = False
 
     @property
@@ -70,7 +70,7 @@ class LogEnds:
                     await trio.lowlevel.checkpoint()
 
     def published(self, image: MetadataImage, delta: ImageDelta) -> None:
-        """The roles of a newer image are taken."""
+        """Update the partitions to report: the roles of a newer image are applied."""
         if not self._follows:
             return
         for topic_id, changed in delta.topics.items():
@@ -90,14 +90,15 @@ class LogEnds:
         for key in list(islice(wanted, LOOKS_MAX)):
             if len(rows) == LOG_ENDS_MAX:
                 break
-            epoch = wanted[key] = wanted.pop(key)  # behind the others
+            epoch = wanted[key] = wanted.pop(key)  # to the end
             row = self._row(*key, epoch)
             if row is not None:
                 rows.append(row)
         return tuple(row for row, _ in rows), tuple(epochs for _, epochs in rows)
 
     def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> tuple[LogEndRow, LogEpochs] | None:
-        """None while the role of this partition epoch is not taken, or the log is not open."""
+        """Return the partition's log end and epochs. None while the role of this partition epoch is not applied, or the
+        log is not open."""
         partition = self._find_replica(topic_id, index)
         if partition is None or partition.state is None or partition.state.partition_epoch != partition_epoch:
             return None

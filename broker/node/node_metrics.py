@@ -51,8 +51,8 @@ def _register_broker(broker: Broker, rates: Rates, metrics: Metrics) -> None:
 
 
 def _register_loop(node: Node, seam: Seam, idle: Rate) -> None:
-    """One loop does what Kafka's network and request threads do. Its steps over 20 ms are counted: nothing on it may
-    block for long."""
+    """Register the metrics of the event loop, which does the work of Kafka's network and request threads. Its steps
+    over 20 ms are counted, because nothing on it may block for long."""
     metrics, stats, memory = node.metrics, seam.network.stats, node.gates.memory
     metrics.gauge("kafka.network", SOCKETS, "NetworkProcessorAvgIdlePercent", lambda: idle() / NS_PER_SECOND)
     handlers = "KafkaRequestHandlerPool"
@@ -80,7 +80,7 @@ def _register_connections(node: Node, seam: Seam) -> None:
 
 
 def _register_authentication(node: Node, seam: Seam) -> None:
-    """Of clients by TLS, and the certificates that they are shown."""
+    """Register the metrics of clients' TLS authentication, and of the certificates that they are shown."""
     metrics, listeners, sockets = node.metrics, seam.network.stats.listeners, "socket-server-metrics"
 
     def succeeded() -> Labelled:

@@ -1,4 +1,4 @@
-"""Which partitions a request is about, with topic names: for reply rules that name a topic."""
+"""Partitions that a request is about, with topic names, for fault rules that name a topic."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def no_version() -> str:
 
 
 def log_slow_request(name: str, parts: dict[str, float]) -> None:
-    """One line with each part in ms; the log bounds how many lines of one text it takes in a second."""
+    """Log one line with each part in ms. The log limits how many lines of one text it takes per second."""
     log.warning(
         "slow request",
         request=name,
@@ -104,7 +104,7 @@ class Node:
         self._scope = trio.CancelScope()
 
     def request_stop(self) -> None:
-        """Stop in order; `serve` returns when that is done."""
+        """Ask the node to stop in order; `serve` returns when that is done."""
         self._stop.set()
 
     def fail(self, error: BaseException) -> None:
@@ -124,7 +124,7 @@ class Node:
             await known.wait()
 
     async def run(self, task_status: trio.TaskStatus[Node]) -> None:
-        """The node's whole life."""
+        """Run the node from its start to its end."""
         with self._scope:
             if self.config.is_broker:
                 # A controller alone needs none of the broker, and starts sooner without it.

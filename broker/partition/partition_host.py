@@ -31,10 +31,10 @@ class Watcher(Protocol):
         ...
 
 
-class Woken(Protocol):
+class WokenRequest(Protocol):
     """A request that has something to look at since this pass."""
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """The end of the pass."""
         ...
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from kraft.broker.api.fetch.sessions import FetchedPartition
+    from kraft.broker.api.fetch.sessions import CachedPartition
     from kraft.broker.partition.partition import Partition
     from kraft.image.image import MetadataImage
 
@@ -26,12 +26,12 @@ class AwaitedRoles:
         self._node_id = node_id
         self._image = image
         self._roles_are_taken = roles_are_taken
-        self._entries: dict[tuple[UUID, int], dict[FetchedPartition, None]] = {}
+        self._entries: dict[tuple[UUID, int], dict[CachedPartition, None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def wait(self, entry: FetchedPartition) -> bool:
+    def wait(self, entry: CachedPartition) -> bool:
         """Whether this broker is about to lead the partition; the entry then waits for that, and is not dirty."""
         topic_id = entry.topic_key
         if self._roles_are_taken() or not entry.session.is_follower or not isinstance(topic_id, UUID):
@@ -60,7 +60,7 @@ class AwaitedRoles:
                     _tell(entry)
 
 
-def _tell(entry: FetchedPartition) -> None:
+def _tell(entry: CachedPartition) -> None:
     """Have it looked at, unless it was dropped from its session meanwhile."""
     session = entry.session
     if session.partitions.get((entry.topic_key, entry.index)) is entry:

@@ -25,7 +25,7 @@ from kraft.broker.logs.log_parts import LogParts
 from kraft.broker.logs.lost_replicas import LostReplicas
 from kraft.broker.logs.truncation import LogCutter
 from kraft.broker.partition.log_directories import NO_BROKER_EPOCH, LogDirectories
-from kraft.broker.partition.partition_host import PartitionHost, Woken
+from kraft.broker.partition.partition_host import PartitionHost, WokenRequest
 from kraft.broker.partition.replica_index import ReplicaIndex
 from kraft.broker.partition.replication_quota import ReplicationQuota
 from kraft.broker.roles.alter_partition import AlterPartitionQueue
@@ -84,7 +84,7 @@ class ReplicaManager:
         node_id = config.node_id
 
         # what Fetch uses
-        self.woken: dict[Woken, None] = {}
+        self.woken: dict[WokenRequest, None] = {}
         """Parked fetches to check at the end of the pass; always the same dict."""
         self.fetch_sessions = FetchSessionCache(
             config.integer("max.incremental.fetch.session.cache.slots"), seam.random.stream("fetch sessions")
@@ -231,7 +231,7 @@ class ReplicaManager:
             woken = list(self.woken)
             self.woken.clear()
             for fetch in woken:
-                fetch.look_again()
+                fetch.check_again()
         self.logs.syncer.start_wanted()
 
     def _make_fetcher(self, leader_id: int) -> LeaderFetcher:

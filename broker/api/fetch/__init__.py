@@ -8,7 +8,8 @@ The way of a request:
    enough.
 3. Bytes that are not in memory are read by a thread (`FetchOperation._warm`); then everything is read again.
 4. A fetch that finds too little is parked (`FetchOperation._park`), and watches its partitions.
-5. `Partition.settle`, at the end of a pass, calls `FetchedPartition.partition_changed` of each watcher. A change that
-   matters wakes the fetch, and `ReplicaManager` calls `FetchOperation.look_again` after all partitions have settled.
-6. A fetch also ends at its deadline (`FetchOperation.expire`) and when the session's next request arrives (`give_way`).
+5. `Partition.settle`, at the end of a pass, calls `CachedPartition.partition_changed` of each watcher. A change that
+   matters wakes the fetch, and `ReplicaManager` calls `FetchOperation.check_again` after all partitions have settled.
+6. A fetch also ends at its deadline (`FetchOperation.expire`), and when the session's next request arrives
+   (`FetchOperation.answer_empty`).
 """

@@ -156,7 +156,7 @@ def _apply_request(kept: FetchSession, fetch: FetchRequest) -> None:
     if fetch.session_epoch > INITIAL_EPOCH:
         for entry in kept.named:
             kept.dirty.setdefault(entry)
-    kept.name_unheard()
+    kept.name_again()
 
 
 def _fill_session_in_steps(kept: FetchSession, fetch: FetchRequest) -> Steps:
@@ -181,7 +181,7 @@ def _topic_key(name: str | None, topic_id: UUID | None) -> TopicKey:
 def _request_partitions(kept: FetchSession, key: TopicKey, requested: Sequence[FetchPartition]) -> None:
     for partition in requested:
         entry = kept.partition(key, partition.partition)
-        entry.want(
+        entry.set_request(
             partition.fetch_offset,
             partition.partition_max_bytes,
             partition.current_leader_epoch,

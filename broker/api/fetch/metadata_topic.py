@@ -25,7 +25,7 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.fetch import FetchResult
 
 if TYPE_CHECKING:
-    from kraft.broker.api.fetch.sessions import FetchedPartition
+    from kraft.broker.api.fetch.sessions import CachedPartition
     from kraft.quorum.quorum import Quorum
     from kraft.storage.reading import TimestampedOffset
 
@@ -43,7 +43,7 @@ def is_metadata_topic(key: str | UUID) -> bool:
     return key in (METADATA_TOPIC, METADATA_TOPIC_ID)
 
 
-class Waiter(Protocol):
+class WaitingFetch(Protocol):
     """A parked fetch."""
 
     @property
@@ -58,7 +58,7 @@ class MetadataTopic:
     def __init__(self, quorum: Quorum, gates: Gates) -> None:
         self._quorum = quorum
         self._gates = gates
-        self._waiting: dict[Waiter, None] = {}
+        self._waiting: dict[WaitingFetch, None] = {}
 
     def may_read(self, session: Session) -> bool:
         """Return whether the session may read the log: it may alter the cluster, or act for it."""
@@ -80,7 +80,9 @@ class MetadataTopic:
     def high_watermark(self) -> int:
         return self._quorum.high_watermark
 
-    def read(self, entry: FetchedPartition, bytes_max: int, waiter: Waiter, *, read_committed: bool) -> FetchResult:
+    def read(
+        self, entry: CachedPartition, bytes_max: int, waiter: WaitingFetch, *, read_committed: bool
+    ) -> FetchResult:
         """The answer to a fetch. `waiter` is woken when there is more. ColdRead."""
         start, end, offset = self.log_start_offset, self.high_watermark, entry.fetch_offset
         if entry.index != PARTITION:
@@ -113,7 +115,7 @@ class MetadataTopic:
 
     # waiting
 
-    def _wait(self, waiter: Waiter) -> None:
+    def _wait(self, waiter: WaitingFetch) -> None:
         if len(self._waiting) >= WAITING_KEPT_MAX:
             self._waiting = {one: None for one in self._waiting if not one.is_done}
         self._waiting[waiter] = None

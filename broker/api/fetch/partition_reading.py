@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kraft.broker.api.fetch.sessions import FetchedPartition
+from kraft.broker.api.fetch.sessions import CachedPartition
 from kraft.broker.partition.blank_log import BlankLog
 from kraft.broker.partition.partition_checks import leader_epoch_error
 from kraft.broker.replica.selector import ReplicaView, select_rack_aware
@@ -55,7 +55,7 @@ class NotInMemory(Exception):
 
 def read_partition(
     partition: Partition,
-    entry: FetchedPartition,
+    entry: CachedPartition,
     params: FetchParams,
     bytes_max: int,
     *,
@@ -109,7 +109,7 @@ def read_partition(
 
 
 def _read_blank(
-    partition: Partition, entry: FetchedPartition, params: FetchParams, *, counts_progress: bool
+    partition: Partition, entry: CachedPartition, params: FetchParams, *, counts_progress: bool
 ) -> FetchResult:
     """The same for a replica that was never written: nothing is read."""
     entry.seen_leader_epoch = partition.leader_epoch
@@ -125,7 +125,7 @@ def _read_blank(
     return FetchResult(entry.index, 0, 0, 0, 0, [] if params.read_committed else None)
 
 
-def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> bool:
+def _is_usual(partition: Partition, log: Log, entry: CachedPartition, params: FetchParams) -> bool:
     """Return whether `_refusal` has nothing to refuse. This broker leads in the epoch that the fetcher knows, the
     fetcher is a consumer or a registered follower, and its history ends in the latest epoch."""
     leader = partition.leader
@@ -142,7 +142,7 @@ def _is_usual(partition: Partition, log: Log, entry: FetchedPartition, params: F
 
 
 def _refusal(
-    partition: Partition, log: Log | BlankLog, entry: FetchedPartition, params: FetchParams
+    partition: Partition, log: Log | BlankLog, entry: CachedPartition, params: FetchParams
 ) -> FetchResult | None:
     """Check the epoch, the leadership, the membership and the divergence, before the read. A log that is being
     truncated, which has no leader here, is not checked: its contents mean nothing until that ends."""
@@ -179,7 +179,7 @@ def _refusal(
     return None
 
 
-def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: FetchedPartition, replica_id: int) -> bool:
+def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: CachedPartition, replica_id: int) -> bool:
     """Return whether the follower's log may differ from what was deleted here. The follower ends where our log begins,
     and the epochs of what it has were deleted with the records. A follower in sync has everything that was committed,
     and so everything that was deleted. A follower that has deleted it too was compared before."""
@@ -190,7 +190,7 @@ def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: FetchedPa
     )
 
 
-def _preferred(partition: Partition, log: Log, entry: FetchedPartition, params: FetchParams) -> int:
+def _preferred(partition: Partition, log: Log, entry: CachedPartition, params: FetchParams) -> int:
     """The id of another replica that is nearer to the consumer; -1 to read here."""
     leader = partition.leader
     if leader is None or not params.rack_id or not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:

@@ -19,7 +19,7 @@ from kraft.broker.api.fetch.metadata_topic import is_metadata_topic
 from kraft.broker.api.fetch.partition_reading import FetchParams, NotInMemory, read_partition
 from kraft.broker.api.fetch.sessions import (
     INITIAL_EPOCH,
-    FetchedPartition,
+    CachedPartition,
     FetchSession,
     FetchSessionCache,
     TopicKey,
@@ -41,7 +41,7 @@ from kraft.wire.request_meter import FETCH
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
     from kraft.broker.partition.partition import Partition
-    from kraft.broker.partition.partition_host import Woken
+    from kraft.broker.partition.partition_host import WokenRequest
     from kraft.broker.partition.replication_quota import ReplicationQuota
     from kraft.broker.serving.gates import Gates
     from kraft.broker.serving.loop import Loop
@@ -64,7 +64,7 @@ ANSWER_PARTITIONS_MAX = 250
 the next response."""
 NO_TOPIC_ID = UUID(int=0)
 
-Read = tuple[FetchedPartition, FetchResult, int]
+Read = tuple[CachedPartition, FetchResult, int]
 """A partition of the session, its result, and the bytes of records in it."""
 
 
@@ -82,12 +82,12 @@ class FetchPorts:
     gates: Gates
     sessions: FetchSessionCache
     metadata_topic: MetadataTopic
-    woken: dict[Woken, None]
+    woken: dict[WokenRequest, None]
     leader_quota: ReplicationQuota
     find: Callable[[str | UUID | None, int], Partition | None]
     locate: Callable[[str, int], Partition | ErrorCode]
     newest_image: Callable[[], MetadataImage]
-    await_role: Callable[[FetchedPartition], bool]
+    await_role: Callable[[CachedPartition], bool]
     disk_failed_at: Callable[[DiskError], None]
     records_read: Callable[[Partition, int, int, int], None]
     finish: Callable[..., None]
@@ -159,7 +159,7 @@ class FetchOperation(Parked):
         """Answer now, or park (`_park`)."""
         previous = self.kept.parked
         if previous is not None:
-            previous.give_way()
+            previous.answer_empty()
         self._try()
 
     def start_long(self) -> None:
@@ -170,10 +170,10 @@ class FetchOperation(Parked):
         self._try_or_end()
 
     def wake(self) -> None:
-        """Note that one of the partitions changed in this pass. Continues in `look_again`, at the end of the pass."""
+        """Note that one of the partitions changed in this pass. Continues in `check_again`, at the end of the pass."""
         self.ports.woken[self] = None
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """Try again: at the end of a pass with changes, or once missing bytes are in memory."""
         if not self.is_done:
             self._go_on()
@@ -185,7 +185,7 @@ class FetchOperation(Parked):
             self.is_final = True
             self._go_on()
 
-    def give_way(self) -> None:
+    def answer_empty(self) -> None:
         """Answer with no partitions, because the session's next request has arrived. That request reads them, so that
         its offsets count as the follower's progress."""
         if not self.is_done:
@@ -246,10 +246,10 @@ class FetchOperation(Parked):
     def _park(self, wait_ms: int) -> None:
         """Wait until a partition changes, or until `wait_ms` after the first wait.
 
-        A change continues in `FetchedPartition.partition_changed`, which `Partition.settle` calls at the end of the
-        pass. It calls `wake` if there is something to return, and `ReplicaManager` calls `look_again` after all
+        A change continues in `CachedPartition.partition_changed`, which `Partition.settle` calls at the end of the
+        pass. It calls `wake` if there is something to return, and `ReplicaManager` calls `check_again` after all
         partitions have settled. At the deadline the request continues in `expire`. The session's next request calls
-        `give_way`.
+        `answer_empty`.
         """
         self.kept.parked = self
         if not self.is_watching:
@@ -259,7 +259,7 @@ class FetchOperation(Parked):
             loop.deadlines.add(self, loop.clock.monotonic_ms() + wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
-        """Read what is missing into memory, in a thread, then continue with `look_again`."""
+        """Read what is missing into memory, in a thread, then continue with `check_again`."""
         disk = self.ports.loop.disk
         try:
             if isinstance(cold, ColdRead):
@@ -273,7 +273,7 @@ class FetchOperation(Parked):
         except Exception:
             self._abandon()
             raise
-        self.look_again()
+        self.check_again()
 
     def _give_up(self, cold: ColdRead | NotInMemory) -> None:
         """Answer with KAFKA_STORAGE_ERROR, because the bytes do not stay in memory: each try finds them gone again."""
@@ -319,7 +319,7 @@ class FetchOperation(Parked):
         return reads, total, is_urgent, waits_for_log
 
     def _read_entry(
-        self, entry: FetchedPartition, left: int, *, at_least_one: bool, allowed: bool
+        self, entry: CachedPartition, left: int, *, at_least_one: bool, allowed: bool
     ) -> FetchResult | None:
         """Return one partition's result, with at most `left` bytes. None if it waits until this broker has applied its
         role: it continues in `AwaitedRoles.hosted`."""
@@ -360,35 +360,35 @@ class FetchOperation(Parked):
                 if result is not None and not self._waits_for_log(entry, result):
                     reads.append((entry, result, 0))
 
-    def _is_throttled(self, entry: FetchedPartition, partition: Partition) -> bool:
+    def _is_throttled(self, entry: CachedPartition, partition: Partition) -> bool:
         """Return whether the replication quota holds back this out-of-sync follower. If so, others come first."""
         if not self.ports.leader_quota.holds_back(partition, self.params.replica_id):
             return False
-        self.kept.put_behind(entry)
+        self.kept.move_behind(entry)
         return True
 
-    def _find(self, entry: FetchedPartition) -> Partition | None:
+    def _find(self, entry: CachedPartition) -> Partition | None:
         """Find, and watch, the replica of the entry, which is not watched yet or was removed."""
         partition = self.ports.find(entry.topic_key, entry.index)
         if self.is_watching:
             entry.watch(partition)
         return partition
 
-    def _waits_for_log(self, entry: FetchedPartition, result: FetchResult) -> bool:
+    def _waits_for_log(self, entry: CachedPartition, result: FetchResult) -> bool:
         """Return whether the result is an error only because the log is not open yet."""
         if result.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return False
         partition = entry.partition or self._find(entry)
         return partition is not None and partition.waits_for_log
 
-    def _not_hosted(self, entry: FetchedPartition, bytes_max: int) -> FetchResult:
+    def _not_hosted(self, entry: CachedPartition, bytes_max: int) -> FetchResult:
         """Return the metadata topic's records, or the error of a partition that is not hosted here."""
         topic = self.ports.metadata_topic
         if is_metadata_topic(entry.topic_key) and topic.may_read(self.session):
             return topic.read(entry, bytes_max, self, read_committed=self.params.read_committed)
         return FetchResult(entry.index, self._missing(entry))
 
-    def _missing(self, entry: FetchedPartition) -> ErrorCode:
+    def _missing(self, entry: CachedPartition) -> ErrorCode:
         """Return why a partition is not hosted here: unknown id, not allowed, unknown, or another broker's."""
         ports = self.ports
         key = entry.topic_key
@@ -429,7 +429,7 @@ class FetchOperation(Parked):
         if kept.session_id:
             if not self.is_watching:
                 self._watch()
-            reads = [read for read in reads if kept.note_told(*read) or self.is_full]
+            reads = [read for read in reads if kept.note_reported(*read) or self.is_full]
         else:
             kept.close()
         self._answer(reads, throttle_ms)
@@ -441,7 +441,7 @@ class FetchOperation(Parked):
         for entry in self.kept.partitions.values():
             entry.watch(self.ports.find(entry.topic_key, entry.index))
 
-    def _count(self, entry: FetchedPartition, result: FetchResult, size: int) -> None:
+    def _count(self, entry: CachedPartition, result: FetchResult, size: int) -> None:
         partition = entry.partition or self.ports.find(entry.topic_key, entry.index)
         if partition is None:
             return
@@ -470,7 +470,7 @@ class FetchOperation(Parked):
         for entry, result, size in told:
             self._count(entry, result, size)
             if result.error_code:
-                result = self._told_error(entry, result)
+                result = self._encodable_error(entry, result)
                 meter.errors[FETCH, int(result.error_code)] += 1
                 failed += 1
                 if result.current_leader is not None:
@@ -491,7 +491,7 @@ class FetchOperation(Parked):
             )
         )
 
-    def _told_error(self, entry: FetchedPartition, result: FetchResult) -> FetchResult:
+    def _encodable_error(self, entry: CachedPartition, result: FetchResult) -> FetchResult:
         """Return the error as this version encodes it, with the current leader where the client can use it."""
         version = self.params.version
         if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
@@ -500,7 +500,7 @@ class FetchOperation(Parked):
             return result._replace(current_leader=self._hint(entry))
         return result
 
-    def _hint(self, entry: FetchedPartition) -> CurrentLeader:
+    def _hint(self, entry: CachedPartition) -> CurrentLeader:
         topics = self.ports.newest_image().topics
         key = entry.topic_key
         return current_leader(topics.get(key) if isinstance(key, str) else topics.get_by_id(key), entry.index)

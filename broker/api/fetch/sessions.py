@@ -43,12 +43,12 @@ class Wakeable(Protocol):
         """Check at the end of this pass: there may be something to answer."""
         ...
 
-    def give_way(self) -> None:
+    def answer_empty(self) -> None:
         """The session's next request is here: answer with nothing."""
         ...
 
 
-class FetchedPartition:
+class CachedPartition:
     """One partition of a fetch session: what its fetcher requested, and what was last reported to it. Watches its
     `Partition`."""
 
@@ -86,7 +86,7 @@ class FetchedPartition:
         self.known_high_watermark = -1
         self.known_log_start = -1
 
-    def want(
+    def set_request(
         self, fetch_offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
         """Store what a request asks for. Epochs and log start are -1 where the request has none.
@@ -100,15 +100,15 @@ class FetchedPartition:
         self.log_start_offset = log_start_offset
         self.is_behind = False
         if self.session.is_follower:
-            self.forget_told()
+            self.forget_reported()
 
     def ask_again(self, leader: LeaderState) -> None:
         """Count the partition as named by the session's next request, if the leader does not know the follower's
         progress any more. A follower with nothing new does not name the partition again."""
         if leader.is_unheard(self.session.replica_id):
-            self.session.unheard[self] = None
+            self.session.named_next[self] = None
 
-    def forget_told(self) -> None:
+    def forget_reported(self) -> None:
         """Report the next successful result, whatever it is."""
         self.known_high_watermark = -1
         self.known_log_start = -1
@@ -175,12 +175,12 @@ class FetchSession:
         "epoch",
         "is_follower",
         "named",
+        "named_next",
         "parked",
         "partitions",
         "read_committed",
         "replica_id",
         "session_id",
-        "unheard",
         "used_ms",
         "uses_topic_ids",
     )
@@ -194,21 +194,21 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.used_ms = now_ms
-        self.partitions: dict[PartitionKey, FetchedPartition] = {}
-        self.dirty: dict[FetchedPartition, None] = {}
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self.dirty: dict[CachedPartition, None] = {}
         """Partitions that may have changed; the first of them lead the next response."""
-        self.named: list[FetchedPartition] = []
+        self.named: list[CachedPartition] = []
         """Partitions that the latest request names."""
-        self.unheard: dict[FetchedPartition, None] = {}
+        self.named_next: dict[CachedPartition, None] = {}
         """Partitions that count as named by the next request too."""
         self.parked: Wakeable | None = None
 
-    def partition(self, topic_key: TopicKey, index: int) -> FetchedPartition:
+    def partition(self, topic_key: TopicKey, index: int) -> CachedPartition:
         """The entry of this partition, new at the end of the order if there is none."""
         key = (topic_key, index)
         entry = self.partitions.get(key)
         if entry is None:
-            entry = self.partitions[key] = FetchedPartition(self, topic_key, index)
+            entry = self.partitions[key] = CachedPartition(self, topic_key, index)
         return entry
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
@@ -219,21 +219,21 @@ class FetchSession:
                 entry.unwatch()
                 self.dirty.pop(entry, None)
 
-    def name_unheard(self) -> None:
-        """Count the `unheard` partitions as named by the request that continues this session."""
-        unheard, self.unheard = self.unheard, {}
-        for entry in unheard:
+    def name_again(self) -> None:
+        """Count the `named_next` partitions as named by the request that continues this session."""
+        named_next, self.named_next = self.named_next, {}
+        for entry in named_next:
             if self.partitions.get((entry.topic_key, entry.index)) is entry:
                 self.named.append(entry)
                 self.dirty.setdefault(entry)
 
-    def note(self, entry: FetchedPartition) -> None:
+    def note(self, entry: CachedPartition) -> None:
         """Note that `entry` has changed, and wake a parked fetch."""
         self.dirty[entry] = None
         if self.parked is not None:
             self.parked.wake()
 
-    def in_turn(self, first: int) -> Iterator[FetchedPartition]:
+    def in_turn(self, first: int) -> Iterator[CachedPartition]:
         """Yield the partitions that may have changed, as of this moment. Those after the `first` are copied only when
         they are reached: a long list is slow to make, and slower if a garbage collection falls into that."""
         entries = list(islice(self.dirty, first))
@@ -242,23 +242,23 @@ class FetchSession:
             seen = set(entries)
             yield from [entry for entry in self.dirty if entry not in seen]
 
-    def put_behind(self, entry: FetchedPartition) -> None:
+    def move_behind(self, entry: CachedPartition) -> None:
         """Move `entry`, which has had its turn and may still have records, behind the other changed partitions."""
         self.dirty.pop(entry, None)
         self.dirty[entry] = None
 
-    def note_told(self, entry: FetchedPartition, result: FetchResult, size: int) -> bool:
+    def note_reported(self, entry: CachedPartition, result: FetchResult, size: int) -> bool:
         """Remember the result that a response reports of a partition, with `size` bytes of records. Return False if it
         can be left out."""
         if not result.is_plain:
-            entry.forget_told()
-            self.put_behind(entry)
+            entry.forget_reported()
+            self.move_behind(entry)
             return True
         changed = entry.differs(result)
         entry.known_high_watermark = result.high_watermark
         entry.known_log_start = result.log_start_offset
         if size:  # to the end, so that the first one that had no room is the first to get it
-            self.put_behind(entry)
+            self.move_behind(entry)
             return True
         if entry.has_more:
             self.dirty[entry] = None
@@ -271,7 +271,7 @@ class FetchSession:
         cycle that only a garbage collection finds."""
         for entry in self.partitions.values():
             entry.unwatch()
-        for entries in (self.partitions, self.dirty, self.unheard):
+        for entries in (self.partitions, self.dirty, self.named_next):
             entries.clear()
         self.named = []
 
@@ -338,7 +338,7 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             if session.parked is not None:  # left alone, it would watch its partitions again
-                session.parked.give_way()
+                session.parked.answer_empty()
             session.close()
 
     def _evict(self, candidate: FetchSession, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Produce, the general way: any number of partitions, each checked in the documented order, and every refusal.
+"""Produce, the general path: any number of partitions, each checked in the documented order, and every refusal.
 
 Source: ProduceRequest 3 to 13, docs/produce-checks.md.
 """
@@ -55,7 +55,7 @@ def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int)
 
 
 class GeneralProduce:
-    """One Produce request on the general way.
+    """One Produce request on the general path.
 
     Batches that wait keep a reference to this object, but not to the frame: views into the frame are used in `run` and
     `take_over` only.

@@ -1,6 +1,6 @@
-"""Produce: decode, check, append, answer: the plain way. See the package for the way of a request.
+"""Produce: decode, check, append, answer: the fast path. See the package for the way of a request.
 
-A request that is not plain (`_append_plain`), and every refusal, goes the general way (`general_produce`), which makes
+A request that is not plain (`_append_plain`), and every refusal, goes the general path (`general_produce`), which makes
 the same checks in their documented order.
 Source: ProduceRequest 3 to 13, docs/produce-checks.md.
 """

@@ -111,7 +111,7 @@ def test_a_partition_whose_records_were_sent_comes_behind_the_waiting_ones() -> 
     entries = [session.partition("many", index) for index in range(3)]
     for entry in entries:
         session.note(entry)
-    session.put_behind(entries[0])
+    session.move_behind(entries[0])
     session.note(entries[1])
     assert [entry.index for entry in session.dirty] == [1, 2, 0]
 

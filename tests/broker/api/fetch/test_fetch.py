@@ -513,7 +513,7 @@ def test_a_follower_that_names_a_partition_again_gets_its_high_watermark_again(r
     session = FetchSession(replica_id, uses_topic_ids=True, now_ms=0)
     entry = session.partition("a", 0)
     entry.known_high_watermark = 7
-    entry.want(7, 1000, 0, 0, 0)
+    entry.set_request(7, 1000, 0, 0, 0)
     assert entry.known_high_watermark == known
 
 
@@ -553,7 +553,7 @@ def test_a_fetch_of_very_many_partitions_leaves_turns_to_other_requests(monkeypa
 def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
     wanted: list[int] = []
-    want = fetch_api._request_partitions
+    request_partitions = fetch_api._request_partitions
 
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
@@ -565,7 +565,7 @@ def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.M
             wanted.append(len(arguments[-1]))
             for connection in list(broker.broker.dispatcher._connections.values()):
                 connection.close("the peer has gone")
-            want(kept, *arguments)
+            request_partitions(kept, *arguments)
 
         monkeypatch.setattr(fetch_api, "_request_partitions", want_and_cut)
         with pytest.raises(ConnectionError):
@@ -690,7 +690,7 @@ def test_a_long_fetch_that_does_not_parse_ends_its_connection_alone() -> None:
 @pytest.mark.parametrize("max_wait_ms", [0, 10], ids=["answered at once", "after a wait"])
 def test_a_fetch_without_a_session_leaves_no_cycle_of_objects(max_wait_ms: int) -> None:
     def alive() -> int:
-        return sum(type(one) is fetching.FetchedPartition for one in gc.get_objects())
+        return sum(type(one) is fetching.CachedPartition for one in gc.get_objects())
 
     async def test(plane: Plane) -> None:
         await filled(plane, 1)

@@ -83,7 +83,7 @@ class Fetching:
         woken = list(self.woken)
         self.woken.clear()
         for fetch in woken:
-            fetch.look_again()
+            fetch.check_again()
 
     def results(self) -> list[FetchResult]:
         """What was answered since the last call."""
