@@ -17,6 +17,7 @@ from kraft.broker.roles.alter_partition import AlterPartitionQueue
 from kraft.broker.serving.gates import QuotaKind
 from kraft.broker.serving.purgatory import BUCKET_MS, Deadlines, Parked
 from kraft.sim.world import World
+from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import (
     AlterPartitionRequest,
@@ -219,6 +220,14 @@ def test_who_is_not_allowed_hears_so_before_what_exists() -> None:
     run(test)
 
 
+def use_disk(plane: Plane, disk: Any) -> None:
+    """Let the replicas of the node, and what appends to them, see this disk."""
+    broker = plane.cluster.node(1).broker.broker
+    object.__setattr__(broker.replicas.loop, "disk", disk)
+    broker.replicas.budget.disk = disk
+    broker.dispatcher._handlers[ApiKey.PRODUCE].__self__._disk = disk
+
+
 def test_produces_wait_for_the_budget_of_dirty_bytes_in_their_order() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
@@ -241,7 +250,7 @@ def test_produces_wait_for_the_budget_of_dirty_bytes_in_their_order() -> None:
                 return getattr(self._disk, name)
 
         full = Full(replicas.disk)
-        replicas.disk = replicas.budget.disk = full
+        use_disk(plane, full)
         offsets: list[int] = []
 
         async def one(number: int) -> None:
@@ -286,7 +295,7 @@ def test_what_waits_for_the_budget_of_dirty_bytes_runs_only_as_far_as_there_is_r
                 return getattr(self._disk, name)
 
         tight = Tight(replicas.disk)
-        replicas.disk = replicas.budget.disk = tight
+        use_disk(plane, tight)
         offsets: list[int] = []
 
         async def one(number: int) -> None:
