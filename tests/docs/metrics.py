@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.serving.metrics.metric_registry import SUFFIXES, Kind, MetricName
+from kraft.broker.serving.metrics.metric_registry import Kind, MetricName
+from kraft.broker.serving.metrics.naming import SUFFIXES
 from kraft.broker.serving.metrics.table import TABLE, Row, Where
 
 _HEAD = """# Metrics
@@ -45,7 +46,7 @@ def _chapter(group: str, type: str, rows: list[Row]) -> Iterator[str]:
     yield "| metric | kind | labels | meaning | where |"
     yield "|---|---|---|---|---|"
     for row in rows:
-        name = MetricName(*row.key).prometheus + SUFFIXES.get(row.kind, "")
+        name = MetricName(*row.key).prometheus + SUFFIXES.get(row.kind.value, "")
         labels = ", ".join(f"`{label}`" for label in row.labels)
         kind = _KINDS[row.kind] + (", per partition" if row.is_on_demand else "")
         yield f"| `{name}` | {kind} | {labels} | {row.meaning} | {_WHERE[row.where]} |"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kraft.broker.serving.metrics.metric_registry import Family, Tags
 
-_REPORTER_SUFFIXES = MappingProxyType({"counter": "_total", "info": "_info"})
+SUFFIXES = MappingProxyType({"counter": "_total", "info": "_info"})
 _PER_SECOND, _PERCENT = "PerSec", "Percent"
 _HANDLERS_IDLE = "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent"
 """The reporter's is a counter of nanoseconds. The other families read a share; one loop does what Kafka's network and
@@ -45,7 +45,7 @@ class Names:
 
 
 def _reporter(family: Family) -> tuple[str, ...]:
-    return (family.prometheus + _REPORTER_SUFFIXES.get(family.kind.value, ""),)
+    return (family.prometheus + SUFFIXES.get(family.kind.value, ""),)
 
 
 def _strimzi(family: Family) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from types import MappingProxyType
 
 import pytest
 from prometheus_client.core import Metric
@@ -11,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.broker.serving.metrics import topics
 from kraft.broker.serving.metrics.metric_registry import Kind, Look, Metrics
+from kraft.broker.serving.metrics.naming import SUFFIXES
 from kraft.broker.serving.metrics.text import HISTOGRAM_COST, LABELS_KEPT_MAX, LINES_PER_STEP, text_in_steps
 from kraft.broker.serving.metrics.topics import TopicMetrics
 from kraft.seam import InvariantError
@@ -186,9 +186,6 @@ def test_a_text_is_shown_as_a_label() -> None:
     assert b'kafka_server_raft_metrics_current_state_info{current_state="leader"} 1.0' in metrics.exposition()
 
 
-SUFFIXES = MappingProxyType({Kind.COUNTER: "_total", Kind.INFO: "_info"})
-
-
 def collected(metrics: Metrics) -> Iterator[Metric]:
     """One prometheus-client family per name that has members."""
     for _ in metrics.look_in_steps():
@@ -204,7 +201,7 @@ def collected(metrics: Metrics) -> Iterator[Metric]:
                 shown.add_sample(name + "_count", labels, value.count)
                 shown.add_sample(name + "_sum", labels, value.total)
             else:
-                shown.add_sample(name + SUFFIXES.get(family.kind, ""), labels, value)
+                shown.add_sample(name + SUFFIXES.get(family.kind.value, ""), labels, value)
         if shown.samples:
             yield shown
 
