@@ -49,7 +49,7 @@ PROPERTIES = {
 
 
 class StillTransport:
-    """kraft.seam.Transport that leads nowhere: keeps what it was told."""
+    """kraft.seam.Transport without a peer: it records its calls."""
 
     def __init__(self, listener: str = "PLAINTEXT") -> None:
         self.listener = listener
@@ -104,7 +104,7 @@ class StillClock:
 
 
 class SecretTopic:
-    """The cluster's own log, which nobody may read."""
+    """The cluster's own log, which no session may read."""
 
     def may_read(self, session: object) -> bool:
         return False
@@ -204,7 +204,7 @@ class BrokerHarness:
         )
 
     def _parts(self) -> HandlerParts:
-        """What handlers are made of; there is no data plane and no coordinator."""
+        """Make the parts of handlers, without a data plane and a coordinator."""
         broker, absent, continuations = self.broker, cast("Any", None), self.continuations
         context = HandlerContext(
             node_id=broker.node_id,

@@ -1,5 +1,6 @@
-"""One led replica with a real log, for tests of Produce and Fetch by themselves: what their ports are given here are
-its Loop and plain functions, and a client that speaks to one handler."""
+"""One led replica with a real log, for tests of Produce and Fetch by themselves. Their ports get its Loop and plain
+functions. A client speaks to one handler.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class LedReplica:
         self.partition.opened(stage.open_log(), 0)
 
     def make_ready(self) -> None:
-        """The log takes appends from now on, and those that wait run."""
+        """Let the log take appends from now on, and run the waiting ones."""
         self.partition._prepare_to_append()
         self.partition.readied(self.partition.leader_epoch)
 

@@ -1,4 +1,6 @@
-"""Forwarded admin requests: every version goes to the controller's newest and back; what is said when none answers."""
+"""Forwarded admin requests: every version goes to the controller's newest and back, and has an error if no controller
+answers.
+"""
 
 from __future__ import annotations
 

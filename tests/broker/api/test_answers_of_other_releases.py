@@ -67,7 +67,7 @@ ANSWERS: dict[InternalKey, tuple[Answer, ...]] = {
     InternalKey.ASSIGN_REPLICAS_TO_DIRS: (refused(InternalKey.ASSIGN_REPLICAS_TO_DIRS),),
     InternalKey.FORWARD: (refused(InternalKey.FORWARD), refused_topics, rubbish),
 }
-"""What the active controller answers at first."""
+"""First answers of the active controller."""
 
 
 @pytest.mark.parametrize("key", ANSWERS)

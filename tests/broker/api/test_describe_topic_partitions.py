@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: order, pages and cursors, errors, and what a partition tells."""
+"""DescribeTopicPartitions: order, pages and cursors, errors, and the description of a partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def image(*more: events.Event) -> MetadataImage:
 
 
 def alphabet(*sizes: int) -> tuple[events.Event, ...]:
-    """Topics a, b, c … with so many partitions."""
+    """Topics a, b, c … with the given numbers of partitions."""
     found: list[events.Event] = []
     for number, size in enumerate(sizes):
         topic_id = UUID(int=0x5000 + number)

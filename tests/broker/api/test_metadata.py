@@ -283,7 +283,7 @@ def test_another_living_broker_is_the_controller_for_clients_while_this_one_is_f
 
 
 def many(chance: random.Random, count: int, topic_id: UUID, name: str) -> list[Event]:
-    """A topic whose partitions are in a few states, of which some are out of the ordinary."""
+    """A topic whose partitions are in a few states, some of them unusual."""
     directories = (DIRECTORY, OTHER_DIRECTORY, DIRECTORY)
     states: list[tuple[tuple[int, ...], tuple[int, ...], int, int]] = [
         ((1, 2, 3), (1, 2, 3), 1, 0),

@@ -92,7 +92,7 @@ def test_a_lookup_in_a_batch_that_does_not_parse_is_corrupt_message_and_is_logge
 
 
 def write_unreadable(plane: Plane, name: str) -> None:
-    """Write a batch with a right CRC whose record does not parse, as an older version took it from a producer."""
+    """Write a batch with a valid CRC whose record does not parse, as an older version accepted it from a producer."""
     data = batch("x", timestamp=EPOCH_MS + 30)
     data[BATCH_HEADER_BYTES] = 0x7F
     write_crc(data, 0)

@@ -1,4 +1,4 @@
-"""Data folders that cannot be used, on the real disk: the node does not start, and says which and why."""
+"""Data folders that cannot be used, on the real disk: the node does not start, and reports which folder and why."""
 
 from __future__ import annotations
 

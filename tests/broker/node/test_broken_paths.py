@@ -1,4 +1,4 @@
-"""The data path when something breaks in the middle: nothing half-done goes on, and nothing is tried for ever."""
+"""The data path when an operation breaks off half-way: no half-done state is used, and nothing is retried without end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_fetch_whose_bytes_never_stay_in_memory_is_given_up_in_the_end() -> No
         await plane.create_topic("orders")
         for _ in range(20):
             assert not error(await plane.produce("orders", batch("x" * 300)))
-        plane.world.kill("b1")  # what stands where is not remembered over a restart: it is looked up in the file
+        plane.world.kill("b1")  # positions are not kept over a restart: they are read from the file
         del plane.cluster.started["b1"]
         plane.cluster.start(1)
         await plane.cluster.wait_ready()

@@ -231,7 +231,7 @@ def failing(request: Request, session: Session) -> None:
 
 
 class dispatching:  # noqa: N801 - reads as a verb in the tests
-    """A broker whose every API has this one handler."""
+    """A broker that has this one handler for every API."""
 
     def __init__(self, handler: Any, *, limits: ServerLimits | None = None) -> None:
         from kraft.broker.api.table import HANDLERS
@@ -244,7 +244,7 @@ class dispatching:  # noqa: N801 - reads as a verb in the tests
         self._dispatcher.release_requests()
 
     def run_tasks(self) -> None:
-        """What the broker does in the background, to its end."""
+        """Run the broker's background tasks to their end."""
         while self._tasks:
             trio.run(self._tasks.pop(0))
 

@@ -1,4 +1,4 @@
-"""Whose data is this: formatted, foreign and locked directories."""
+"""The owner of data: formatted, foreign and locked directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers tell how far their logs reach, of partitions of which nobody is known to be complete."""
+"""Brokers report their log ends, for partitions without a replica that is known to be complete."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NO_RANDOM: Any = None
 
 
 class SlowClock:
-    """A clock whose sleepers wait until a test lets them go."""
+    """A clock whose sleepers wait until a test wakes them."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -41,7 +41,7 @@ class SlowClock:
 
 
 class FaultyBroker:
-    """A broker whose every API has one handler, behind a reply policy."""
+    """A broker that has one handler for every API, behind a reply policy."""
 
     def __init__(self, *rules: dict[str, Any], handler: Any = None) -> None:
         self.policy = ReplyPolicy()

@@ -14,7 +14,7 @@ from kraft.sim.world import World
 from tests.stages.world_cluster import WorldCluster
 
 UNWINDING_MS = 150
-"""A process on a busy machine takes so long from its first cancelled task to its end."""
+"""Time that a process on a busy machine takes from its first cancelled task to its end."""
 
 Way = Callable[[World, WorldCluster], Awaitable[None]]
 

@@ -1,4 +1,4 @@
-"""Answers to sessions in which very many partitions have something to tell: so many at a time, and none is left out."""
+"""Responses to sessions with very many changed partitions: a bounded number at a time, and none is left out."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def test_min_bytes_is_filled_from_as_many_partitions_as_needed() -> None:
 
 
 async def following(plane: Plane) -> tuple[Session, list[int]]:
-    """A session in place of broker 2, which is dead, and the partitions in the order of their turns."""
+    """Return a session in place of broker 2, which is dead, and the partitions in the order in which their records
+    come."""
     await plane.create_topic("many", partitions=PARTITIONS, leader=1)
     plane.world.kill("b2")
     session = await joined(plane, replica_id=2)
@@ -117,7 +118,7 @@ def test_a_partition_whose_records_were_sent_comes_behind_the_waiting_ones() -> 
 
 
 def begin_to_cut(plane: Plane, index: int) -> None:
-    """As if another led, from whom this log has to be cut back."""
+    """Begin to truncate the log, as if it followed another leader."""
     partition = plane.partition("many", index=index)
     assert partition.state is not None
     partition.follow(partition.state)

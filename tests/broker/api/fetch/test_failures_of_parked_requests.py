@@ -1,4 +1,4 @@
-"""A request that waits and fails when it goes on is in trouble alone: its connection ends, and the node goes on."""
+"""A waiting request that fails when it continues ends its own connection alone, and the node keeps running."""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ def test_without_a_free_slot_fetches_are_served_without_a_session() -> None:
 
 
 def write_marker(plane: Plane, name: str, producer_id: int, *, commit: bool, epoch: int = 0) -> None:
-    """What a transaction coordinator would have written."""
+    """Write the marker that a transaction coordinator would write."""
     partition = plane.partition(name)
     kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
     data = encode_control(
@@ -509,7 +509,7 @@ def test_a_fetch_reads_bytes_that_are_not_in_memory() -> None:
 
 @pytest.mark.parametrize(("replica_id", "known"), [(2, -1), (-1, 7)])
 def test_a_follower_that_names_a_partition_again_gets_its_high_watermark_again(replica_id: int, known: int) -> None:
-    """It may have dropped the answer that told it: two of its requests are under way at once."""
+    """The follower may have dropped the response with it, because it has two requests in flight."""
     session = FetchSession(replica_id, uses_topic_ids=True, now_ms=0)
     entry = session.partition("a", 0)
     entry.known_high_watermark = 7
@@ -518,7 +518,7 @@ def test_a_follower_that_names_a_partition_again_gets_its_high_watermark_again(r
 
 
 async def _ask_long(plane: Plane, client: AskingClient, **options: Any) -> FetchResponse:
-    """More partitions than are looked at in one turn; most of them are not there."""
+    """Ask for more partitions than one step checks; most of them do not exist."""
     return await plane.fetch_many([("orders", index, 0) for index in range(2_000)], client=client, **options)
 
 

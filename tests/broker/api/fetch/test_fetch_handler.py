@@ -86,7 +86,7 @@ class Fetching:
             fetch.check_again()
 
     def results(self) -> list[FetchResult]:
-        """What was answered since the last call."""
+        """Return the results that were answered since the last call."""
         answers = [decode_fetch_response(VERSION, body) for body in self._client.answers()]
         return [answer.topics[0][2][0] for answer in answers]
 

@@ -270,7 +270,7 @@ def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
 
 
 def test_a_conversion_refuses_a_record_timestamp_that_the_header_did_not_show() -> None:
-    """A segment whose largest timestamp lies far ahead is never old enough for retention."""
+    """Retention never deletes a segment whose largest timestamp lies far in the future."""
     day_ms = 86_400_000
 
     async def test(plane: Plane) -> None:

@@ -41,7 +41,7 @@ class Producing:
         self._client.send(ApiKey.PRODUCE, VERSION, b"".join(body))
 
     def results(self) -> list[ProduceResult]:
-        """What was answered since the last call."""
+        """Return the results that were answered since the last call."""
         answers = [decode_produce_response(VERSION, body) for body in self._client.answers()]
         return [answer.topics[0][2][0] for answer in answers]
 
