@@ -93,9 +93,9 @@ class PartitionDeletion:
         self.target = partition.high_watermark if self.wanted == HIGH_WATERMARK else self.wanted
         if log.advance_log_start(self.target):
             partition.host.changed[partition] = None
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Complete the deletion if all live replicas have reached the target."""
         partition = self.partition
         if partition is None or not self.is_waiting:
@@ -110,9 +110,9 @@ class PartitionDeletion:
 
     def partition_changed(self) -> None:
         """Check again: the partition changed, or a follower reported its log start."""
-        self.look()
+        self.check()
         if not self.is_waiting and self.operation is not None:
-            self.operation.look()
+            self.operation.check()
 
     def ask_again(self, leader: LeaderState) -> None:
         """Do nothing: the next log start that a follower reports is a change."""
@@ -171,9 +171,9 @@ class DeleteRecords(Parked):
                 row.operation = self
                 row.partition.watch_start(row)
         loop.deadlines.add(self, loop.clock.monotonic_ms() + max(timeout_ms, 0))
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Answer if no partition waits any more."""
         if not self._is_done and not any(row.is_waiting for row in self.rows()):
             self._context.loop.deadlines.remove(self)

@@ -81,7 +81,7 @@ def _configs(context: HandlerContext, session: Session, message: Any, resource: 
     wanted = set(resource.configuration_keys or ())
     for entry in _DESCRIBERS[type_](context, name):
         if not wanted or entry[0] in wanted:
-            yield _told(entry, message)
+            yield _described(entry, message)
 
 
 def require_config_right(
@@ -184,7 +184,7 @@ def _plain(values: Mapping[str, str], source: ConfigSource) -> Iterator[Row]:
         yield name, values[name], source, False, False, UNKNOWN_TYPE, None, []
 
 
-def _told(row: Row, message: Any) -> Any:
+def _described(row: Row, message: Any) -> Any:
     name, value, source, read_only, sensitive, type_, doc, layers = row
     synonym = part(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigsSynonym")
     return part(ApiKey.DESCRIBE_CONFIGS, "DescribeConfigsResourceResult")(

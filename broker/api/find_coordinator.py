@@ -36,7 +36,7 @@ WAIT_MS_MAX = 500
 def handle_find_coordinator(context: HandlerContext, request: Request, session: Session) -> None:
     """Answer from the newest image, after a short check whether the leaders in it are alive. If one is missing, wait
     for newer images."""
-    PendingFindCoordinator(context, request, session).look()
+    PendingFindCoordinator(context, request, session).check()
 
 
 REASONS = MappingProxyType(
@@ -65,7 +65,7 @@ class PendingFindCoordinator(Parked):
         self._leaders: dict[str, int | ErrorCode] = {}
         self._is_over = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Find the leaders in the newest image, and check whether those in other processes are alive."""
         self._leaders = {key: self._leader(key) for key in self._keys}
         if ErrorCode.COORDINATOR_NOT_AVAILABLE in self._leaders.values() and not self._is_over:
@@ -90,14 +90,14 @@ class PendingFindCoordinator(Parked):
         self._context.groups.watchers[self] = None
 
     def image_changed(self) -> None:
-        self._context.finish(self._request, self.look)
+        self._context.finish(self._request, self.check)
 
     def expire(self) -> None:
         self._is_over = True
         watchers = self._context.groups.watchers
         if self in watchers:
             del watchers[self]
-            self._context.finish(self._request, self.look)
+            self._context.finish(self._request, self.check)
 
     def _leader(self, key: str) -> int | ErrorCode:
         """Return the broker that coordinates this key, or why none can be named."""

@@ -245,8 +245,8 @@ def _fetched(wanted: _RequestedTopic, found: dict[tuple[str, int], FetchedOffset
     for index in wanted.partitions:
         name = wanted.name or ""
         row = found.get((name, index))
-        is_told = row is not None and (wanted.topic_id is None or row.topic_id in (None, wanted.topic_id))
-        if row is None or not is_told or error is not ErrorCode.NONE:
+        is_reported = row is not None and (wanted.topic_id is None or row.topic_id in (None, wanted.topic_id))
+        if row is None or not is_reported or error is not ErrorCode.NONE:
             row = FetchedOffset(name, index)
         yield row_class(
             partition_index=index,

@@ -95,7 +95,7 @@ class BrokerLifecycle:
         self._refusal: ErrorCode | None = None
         """Error of the last heartbeat that was answered."""
         self._dirty = trio.Event()
-        self._log_ends = LogEnds(config.node_id, newest_image, find_replica, self._tell)
+        self._log_ends = LogEnds(config.node_id, newest_image, find_replica, self._report_soon)
         self._heard_ms = self._clock.monotonic_ms()
 
     @property
@@ -151,7 +151,7 @@ class BrokerLifecycle:
         self._loaded = True
         self._dirty.set()
 
-    def _tell(self) -> None:
+    def _report_soon(self) -> None:
         """Send a heartbeat before the next interval."""
         self._dirty.set()
 
@@ -204,7 +204,7 @@ class BrokerLifecycle:
     def heartbeat(self) -> HeartbeatRequest:
         """Return the heartbeat with everything that is to be reported now. It is also the first request on a new
         connection to a controller."""
-        log_ends, log_epochs = self._log_ends.told()
+        log_ends, log_epochs = self._log_ends.ends_to_report()
         return HeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 LEAVES_PER_STEP = 4
-LOOKS_MAX = 4 * LOG_ENDS_MAX
+LOGS_CHECKED_MAX = 4 * LOG_ENDS_MAX
 """Maximum logs that one heartbeat checks, because not all of them may be open."""
 
 
 class LogEnds:
-    """Follows the metadata. `told` returns the log ends to report now."""
+    """Follows the metadata. `ends_to_report` returns the log ends to report now."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class LogEnds:
         """Find the partitions to report in the newest image, in turns, because there may be very many. `published`
         handles later changes."""
         self._follows = True
-        looked_at = 0
+        checked = 0
         for topic_id in [topic.topic_id for topic in self._newest_image().topics]:
             number = 0
             while (topic := self._newest_image().topics.get_by_id(topic_id)) is not None and number < len(topic.leaves):
                 for index, state in enumerate(topic.leaves[number], number * LEAF_PARTITIONS_MAX):
                     if state.leader == NO_LEADER:
-                        self._look_at(topic_id, index, state)
+                        self._check(topic_id, index, state)
                 number += 1
-                looked_at += 1
-                if not looked_at % LEAVES_PER_STEP:
+                checked += 1
+                if not checked % LEAVES_PER_STEP:
                     await trio.lowlevel.checkpoint()
 
     def published(self, image: MetadataImage, delta: ImageDelta) -> None:
@@ -78,16 +78,16 @@ class LogEnds:
             for index in changed.partitions:
                 state = None if topic is None else topic.find(index)
                 if self._wanted or state is None or state.leader == NO_LEADER:
-                    self._look_at(topic_id, index, state)
+                    self._check(topic_id, index, state)
         if self._wanted and delta.deleted_topics:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 
-    def told(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
+    def ends_to_report(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
         """Return the ends and epochs of the logs that can be read, at most LOG_ENDS_MAX, and others the next time. The
         controller remembers what earlier heartbeats reported."""
         wanted = self._wanted
         rows: list[tuple[LogEndRow, LogEpochs]] = []
-        for key in list(islice(wanted, LOOKS_MAX)):
+        for key in list(islice(wanted, LOGS_CHECKED_MAX)):
             if len(rows) == LOG_ENDS_MAX:
                 break
             epoch = wanted[key] = wanted.pop(key)  # to the end
@@ -110,7 +110,7 @@ class LogEnds:
         row = (topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset)
         return row, log.epochs.newest(LOG_EPOCHS_MAX)
 
-    def _look_at(self, topic_id: UUID, index: int, state: PartitionState | None) -> None:
+    def _check(self, topic_id: UUID, index: int, state: PartitionState | None) -> None:
         if state is None or not self._is_wanted(state):
             self._wanted.pop((topic_id, index), None)
             return

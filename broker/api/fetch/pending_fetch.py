@@ -460,14 +460,14 @@ class FetchOperation(Parked):
         else:
             meters.bytes_out.count += size
 
-    def _answer(self, told: list[Read], throttle_ms: int) -> None:
+    def _answer(self, reads: list[Read], throttle_ms: int) -> None:
         version, by_id = self.params.version, self.kept.uses_topic_ids
         meter, failed = self.request.connection.meter, 0
         topics: list[Any] = []
         rows: list[FetchResult] = []
         latest: TopicKey | None = None
         hinted: list[CurrentLeader] = []
-        for entry, result, size in told:
+        for entry, result, size in reads:
             self._count(entry, result, size)
             if result.error_code:
                 result = self._encodable_error(entry, result)
@@ -480,7 +480,7 @@ class FetchOperation(Parked):
                 latest, rows = key, []
                 topics.append((None, key, rows) if by_id else (key, None, rows))
             rows.append(result)
-        meter.fetched_partitions += len(told) - failed
+        meter.fetched_partitions += len(reads) - failed
         self.request.respond(
             *encode_fetch_response(
                 version,

@@ -1,4 +1,4 @@
-"""The data path when an operation breaks off half-way: no half-done state is used, and nothing is retried without end."""
+"""The data path when an operation breaks off half-way: no half-done state is used, no retry goes on without end."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_log_ends_that_do_not_fit_into_a_heartbeat_are_reported_in_later_ones(mo
     find: Any = lambda _topic, index: partitions[index]  # noqa: E731
     ends = log_ends.LogEnds(1, lambda: EMPTY_IMAGE, find, lambda: None)
     ends._wanted = {(topic_id(1), index): 1 for index in partitions}
-    told = [[row[1] for row in ends.told()[0]] for _ in range(3)]
+    told = [[row[1] for row in ends.ends_to_report()[0]] for _ in range(3)]
     assert told == [[0, 2], [3, 4], [0, 2]], "the log of 1 cannot be read"
 
 

@@ -385,7 +385,7 @@ def test_a_converted_batch_that_no_longer_fits_is_refused() -> None:
 
 
 async def store_unchecked(plane: Plane, data: bytearray) -> None:
-    """Store a batch as a leader of an older version did, which did not check the records. The log has its first batch."""
+    """Store a batch as a leader of an older version did, which did not check records. The log has its first batch."""
     assert error(await plane.produce("orders", batch("before", key=b"k"))) == NONE
     partition = plane.partition("orders", 1)
     partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
