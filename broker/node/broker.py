@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kraft.broker.serving.controller_channel import ControllerChannel
     from kraft.broker.serving.dynamic_configs import DynamicConfigs
     from kraft.broker.serving.gates import Gates
-    from kraft.broker.serving.metrics.metric_registry import Metrics
     from kraft.wire.request_meter import RequestMeter
 
 log = structlog.get_logger("kraft.broker")
@@ -55,7 +54,6 @@ class Broker:
         *,
         cluster_id: str,
         incarnation_id: UUID,
-        metrics: Metrics,
         requests: RequestMeter,
         gates: Gates,
         dynamic_configs: DynamicConfigs,
@@ -68,7 +66,6 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = cluster_id
         self.incarnation_id = incarnation_id
-        self.metrics = metrics
         self.requests = requests
         self.gates = gates
         self.dynamic_configs = dynamic_configs
@@ -82,14 +79,11 @@ class Broker:
         """Run the async `function(*arguments)` in the background. An error in it stops the node."""
         self._start_task(function, *arguments)
 
-    def node_failed(self, error: BaseException) -> None:
-        """Stop the node, because an invariant of ours is broken."""
-        log.critical("node stops", error=str(error), exc_info=error)
-        self._fail(error)
-
     def log_directory_failed(self, directory: str, directory_id: UUID, why: str) -> None:
         """Report an offline log directory to the controller, or stop the node if none is left, as Kafka does."""
         log.error("log directory is offline", directory=directory, directory_id=directory_id, why=why)
         self.lifecycle.directory_went_offline(directory, directory_id, why)
         if not self.replicas.directories.online:
-            self.node_failed(DiskError(f"no log directory is left: {why}", errno=EIO, path=directory))
+            error = DiskError(f"no log directory is left: {why}", errno=EIO, path=directory)
+            log.critical("node stops", error=str(error), exc_info=error)
+            self._fail(error)

@@ -94,7 +94,6 @@ class BrokerNode:
             seam,
             cluster_id=identity.cluster_id,
             incarnation_id=seam.random.uuid(),
-            metrics=shared.metrics,
             requests=shared.requests,
             gates=shared.gates,
             dynamic_configs=DynamicConfigs(config),

@@ -165,7 +165,6 @@ class BrokerHarness:
             Seam(clock=self.clock, random=None, network=None, disk=None),  # type: ignore[arg-type]
             cluster_id=CLUSTER_ID,
             incarnation_id=INCARNATION,
-            metrics=Metrics(),
             requests=RequestMeter(self.clock.monotonic_ns),
             gates=Gates(MemoryBudget(1 << 28), authorizer=authorizer),
             dynamic_configs=DynamicConfigs(config),
@@ -183,7 +182,8 @@ class BrokerHarness:
         )
         self.auto_topics = RecordingTopics()
         broker.dynamic_configs.apply(image, ImageDelta.between(EMPTY_IMAGE, image))
-        register_request_metrics(broker.requests, broker.metrics)
+        self.metrics = Metrics()
+        register_request_metrics(broker.requests, self.metrics)
         self.continuations = Continuations(self.clock, broker.start_task, broker.requests)  # type: ignore[arg-type]
         broker.dispatcher = self.dispatcher(make_handlers(self._parts()))
         if not held:

@@ -101,7 +101,7 @@ def test_the_metrics_of_the_coordinator_have_kafkas_names(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(1)
-        metrics = cluster.node(member.broker).broker.broker.metrics
+        metrics = cluster.node(member.broker).metrics
         found = {row.name: value for row, value in metrics.readings() if row.group == "kafka.coordinator.group"}
         assert (found["NumGroups"], found["NumGroupsStable"], found["NumGroupsEmpty"], found["NumOffsets"]) == (
             1,

@@ -214,7 +214,7 @@ def test_requests_and_connections_are_counted() -> None:
     harness = BrokerHarness()
     client = harness.connect()
     client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
-    metrics = harness.broker.metrics
+    metrics = harness.metrics
     assert metrics.value("kafka.network", "RequestMetrics", "RequestsPerSec", request="ApiVersions", version="0") == 1
     assert metrics.value("kafka.server", "socket-server-metrics", "connection-count", listener="PLAINTEXT") == 1
     client.connection.closed(CloseReason.PEER)

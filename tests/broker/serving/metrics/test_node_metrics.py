@@ -88,7 +88,7 @@ def test_clients_that_name_their_software_as_they_like_have_a_bounded_number_of_
         harness.connect().ask(ApiKey.API_VERSIONS, 3, **fields)
     shown = {
         dict(name.tags)["clientSoftwareName"]: value
-        for name, value in harness.broker.metrics.readings()
+        for name, value in harness.metrics.readings()
         if (name.type, name.name) == ("socket-server-metrics", "connections")
     }
     assert len(shown) == SOFTWARE_MAX + 1
@@ -103,16 +103,16 @@ def test_connections_are_counted_by_listener_and_client() -> None:
     client.ask(ApiKey.API_VERSIONS, 3, **fields)
     harness.connect("OUTSIDE")
     tags = {"clientSoftwareName": "kafka-orders", "clientSoftwareVersion": "4.1", "listener": "PLAINTEXT"}
-    assert value(harness.broker, "socket-server-metrics", "connections", **tags) == 1
-    assert value(harness.broker, "socket-server-metrics", "connection-count", listener="OUTSIDE") == 1
-    assert harness.broker.metrics.value("kafka.network", "RequestChannel", "ResponseQueueSize") == 0
+    assert value(harness, "socket-server-metrics", "connections", **tags) == 1
+    assert value(harness, "socket-server-metrics", "connection-count", listener="OUTSIDE") == 1
+    assert harness.metrics.value("kafka.network", "RequestChannel", "ResponseQueueSize") == 0
 
 
 def test_requests_of_a_held_connection_wait_in_the_request_queue() -> None:
     harness = BrokerHarness(held=True)
     client = harness.connect()
     client.send(ApiKey.METADATA, 1, b"\xff\xff\xff\xff")
-    assert harness.broker.metrics.value("kafka.network", "RequestChannel", "RequestQueueSize") == 1
+    assert harness.metrics.value("kafka.network", "RequestChannel", "RequestQueueSize") == 1
 
 
 def test_a_rate_is_that_of_the_last_half_minute() -> None:
