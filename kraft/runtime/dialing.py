@@ -26,9 +26,17 @@ _OUTCOMES = MappingProxyType(
 
 _LEAST_CERTAIN_FIRST = (DialOutcome.TIMED_OUT, DialOutcome.UNREACHABLE, DialOutcome.RESET, DialOutcome.REFUSED)
 _NOT_FROM_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH)
-"""This host has no such address family or no route: it says nothing about the other places of a name."""
+"""Errors of this host: it has no such address family, or no route. They do not show whether the other addresses of a
+name can be reached."""
 
 PORT_MAX = 65_535
+
+NEXT_ADDRESS_SECONDS = 0.25
+"""Seconds after which the next address of a name is tried beside one that does not answer (RFC 8305, Connection Attempt
+Delay)."""
+
+Place = tuple[int, tuple[str, int]]
+"""Address to connect to: address family, and host and port in digits."""
 
 
 def outcome_of(error: OSError) -> DialOutcome:
@@ -36,24 +44,60 @@ def outcome_of(error: OSError) -> DialOutcome:
 
 
 async def connect(peer: Peer, address: Address) -> socket.socket:
-    """Connect to the first place that answers. DialFailed with the least certain outcome of all places: REFUSED only if
-    every place that this host can reach at all has refused."""
-    outcomes = []
+    """Connect to the first address that answers.
+
+    A silent address delays the next one only a little, so a name may also have addresses of machines that are gone.
+    DialFailed with the least certain outcome of all addresses: REFUSED only if every address that this host can reach
+    at all has refused."""
     places = await _resolve(address)
     if not places:
         raise DialFailed(peer, DialOutcome.UNREACHABLE, "the address leads nowhere")
-    for family, place in places:
-        try:
-            return await _connect_to(family, place)
-        except OSError as error:
-            if error.errno not in _NOT_FROM_HERE:
-                outcomes.append(outcome_of(error))
+    outcomes: list[DialOutcome] = []
+    connected: list[socket.socket] = []
+    try:
+        async with trio.open_nursery() as nursery:
+            for place in places:
+                failed = trio.Event()
+                nursery.start_soon(_attempt, place, outcomes, connected, failed, nursery.cancel_scope)
+                if place is not places[-1]:
+                    with trio.move_on_after(NEXT_ADDRESS_SECONDS):
+                        await failed.wait()
+    except BaseException:
+        for stream in connected:
+            stream.close()
+        raise
+    if connected:
+        return connected[0]
     raise DialFailed(peer, min(outcomes, key=_LEAST_CERTAIN_FIRST.index, default=DialOutcome.UNREACHABLE))
 
 
-async def _resolve(address: Address) -> list[tuple[int, tuple[str, int]]]:
-    """Where a name leads; an address in digits is not looked up, and neither is localhost. What can be no name, or no
-    port, leads nowhere: peers tell each other addresses, and a bad one must not end who dials it."""
+async def _attempt(
+    place: Place,
+    outcomes: list[DialOutcome],
+    connected: list[socket.socket],
+    failed: trio.Event,
+    attempts: trio.CancelScope,
+) -> None:
+    """Connect to one address of a name. The first attempt that succeeds ends the others."""
+    try:
+        stream = await _connect_to(*place)
+    except OSError as error:
+        if error.errno not in _NOT_FROM_HERE:
+            outcomes.append(outcome_of(error))
+        failed.set()
+        return
+    if connected:
+        stream.close()
+    else:
+        connected.append(stream)
+        attempts.cancel()
+
+
+async def _resolve(address: Address) -> list[Place]:
+    """Resolve a host name; a numeric address is not looked up, and neither is localhost.
+
+    An invalid name or port resolves to no address. Peers report addresses to each other, and a bad one must not stop
+    the node that dials it."""
     if not 0 <= address.port <= PORT_MAX:
         return []
     if address.host == "localhost":
@@ -83,7 +127,7 @@ async def _connect_to(family: int, place: tuple[str, int]) -> socket.socket:
         else:
             await trio.lowlevel.checkpoint()
         if code == 0 and stream.getsockname() == stream.getpeername():
-            code = errno.ECONNREFUSED  # nobody listens: the kernel connected the socket to itself
+            code = errno.ECONNREFUSED  # no process listens: the kernel connected the socket to itself
         if code:
             raise OSError(code, os.strerror(code))
     except BaseException:
